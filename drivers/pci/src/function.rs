@@ -1,0 +1,66 @@
+//! What a transport gives to the driver.
+
+use nvpoll_mem::{Doorbell, DmaSpace, RegisterError, Registers};
+use std::fmt;
+use std::sync::Arc;
+
+/// One PCI function, owned from open to drop.
+///
+/// Dropping it gives the function back to whoever carries it; the driver has disabled the
+/// controller by then.
+pub trait Function: Send + Sync + fmt::Debug + 'static {
+    /// The right to write one doorbell, of the kind that this transport has.
+    type Doorbell: Doorbell + Send + 'static;
+
+    /// BAR 0: the controller's registers.
+    fn registers(&self) -> &dyn Registers;
+
+    /// The doorbell at byte `offset` of BAR 0.
+    ///
+    /// # Errors
+    /// When BAR 0 does not reach there.
+    fn doorbell(&self, offset: usize) -> Result<Self::Doorbell, RegisterError>;
+
+    /// The address space that the function's DMA goes through.
+    fn dma(&self) -> &Arc<dyn DmaSpace>;
+
+    /// Where it is, for messages: a PCI address, or what the soft controller is.
+    fn location(&self) -> &str;
+
+    /// How it is reached, for the report: `VFIO group, type 1 IOMMU`, `soft, stepped`.
+    fn transport(&self) -> String;
+
+    /// The NUMA node that the function hangs on, where the system says.
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// A function that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PciError {
+    /// A step of opening failed.
+    #[error("cannot open {location} through {transport}: {what}: {source}{}{hint}", if hint.is_empty() { "" } else { "; " })]
+    Open {
+        /// Which function.
+        location: String,
+        /// Which transport.
+        transport: &'static str,
+        /// Which step.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+        /// What to do.
+        hint: String,
+    },
+    /// The function is not as a transport needs it.
+    #[error("cannot open {location} through {transport}: {reason}")]
+    Unusable {
+        /// Which function.
+        location: String,
+        /// Which transport.
+        transport: &'static str,
+        /// What was seen and what to do.
+        reason: String,
+    },
+}

@@ -1,0 +1,1 @@
+//! An NVMe controller in software.

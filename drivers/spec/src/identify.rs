@@ -1,0 +1,309 @@
+//! Identify pages (§5.15.2).
+
+use crate::Version;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Identify Controller, CNS 01h, 4,096 bytes (§5.15.2.2, Figure 247).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ControllerIdentity {
+    /// VID: PCI vendor.
+    pub vendor: u16,
+    /// SSVID: PCI subsystem vendor.
+    pub subsystem_vendor: u16,
+    /// SN: serial number, ASCII padded with spaces.
+    pub serial: [u8; 20],
+    /// MN: model number, ASCII padded with spaces.
+    pub model: [u8; 40],
+    /// FR: firmware revision, ASCII padded with spaces.
+    pub firmware: [u8; 8],
+    /// RAB: recommended arbitration burst, a power of two.
+    pub arbitration_burst_log2: u8,
+    /// IEEE: the vendor's OUI.
+    pub oui: [u8; 3],
+    /// CMIC: multi-path and sharing; bit 1 more than one controller.
+    pub multipath: u8,
+    /// MDTS: largest transfer, least memory pages shifted left by this; 0 is no limit.
+    pub transfer_log2_max: u8,
+    /// CNTLID.
+    pub controller_id: u16,
+    /// VER, as in register VS; 0 before 1.2.
+    pub version: u32,
+    /// RTD3R: microseconds to resume from D3.
+    pub resume_us: u32,
+    /// RTD3E: microseconds to enter D3, the bound on a shutdown; 0 is not said.
+    pub shutdown_us: u32,
+    /// OAES: optional asynchronous events.
+    pub async_events: u32,
+    /// CTRATT: attributes.
+    pub attributes: u32,
+    reserved100: [u8; 156],
+    /// OACS: optional admin commands; bit 1 Format, bit 3 namespace management.
+    pub admin_commands: u16,
+    /// ACL: concurrent Aborts, zero-based.
+    pub aborts_z: u8,
+    /// AERL: outstanding async event requests, zero-based.
+    pub async_requests_z: u8,
+    /// FRMW: firmware updates.
+    pub firmware_updates: u8,
+    /// LPA: log page attributes.
+    pub log_attributes: u8,
+    /// ELPE: error log entries, zero-based.
+    pub error_entries_z: u8,
+    /// NPSS: power states, zero-based.
+    pub power_states_z: u8,
+    /// AVSCC: vendor admin command format.
+    pub vendor_admin: u8,
+    /// APSTA: bit 0, autonomous power state transitions.
+    pub autonomous_power: u8,
+    /// WCTEMP: warning temperature in kelvin.
+    pub warning_kelvin: u16,
+    /// CCTEMP: critical temperature in kelvin.
+    pub critical_kelvin: u16,
+    reserved270: [u8; 242],
+    /// SQES: submission entry size, least in bits 3:0, most in bits 7:4, as powers of two.
+    pub sq_entry_log2: u8,
+    /// CQES: completion entry size, likewise.
+    pub cq_entry_log2: u8,
+    /// MAXCMD: most outstanding commands; 0 is not said.
+    pub commands_max: u16,
+    /// NN: highest valid NSID.
+    pub namespaces: u32,
+    /// ONCS: optional NVM commands; bit 0 Compare, bit 2 Dataset Management, bit 3 Write Zeroes.
+    pub nvm_commands: u16,
+    /// FUSES: fused operations.
+    pub fused: u16,
+    /// FNA: format attributes.
+    pub format_attributes: u8,
+    /// VWC: bit 0, a volatile write cache is there.
+    pub write_cache: u8,
+    /// AWUN: atomic write unit, zero-based blocks.
+    pub atomic_write_z: u16,
+    /// AWUPF: atomic write unit at power fail, zero-based blocks.
+    pub atomic_power_fail_z: u16,
+    /// NVSCC: vendor NVM command format.
+    pub vendor_nvm: u8,
+    /// NWPC: namespace write protection.
+    pub write_protection: u8,
+    /// ACWU: atomic compare and write unit, zero-based blocks.
+    pub atomic_compare_z: u16,
+    reserved534: [u8; 2],
+    /// SGLS: scatter gather lists; bits 1:0 say whether they may be used.
+    pub sgl: u32,
+    reserved540: [u8; 228],
+    /// SUBNQN: the subsystem's qualified name, NUL-terminated.
+    pub subsystem_nqn: [u8; 256],
+    reserved1024: [u8; 1024],
+    /// PSD0 to PSD31: power state descriptors, `power_states_z + 1` of them used.
+    pub power_states: [PowerStateDescriptor; 32],
+    /// Vendor specific.
+    pub vendor_specific: [u8; 1024],
+}
+
+const _: () = assert!(size_of::<ControllerIdentity>() == 4096);
+const _: () = assert!(core::mem::offset_of!(ControllerIdentity, admin_commands) == 256);
+const _: () = assert!(core::mem::offset_of!(ControllerIdentity, sq_entry_log2) == 512);
+const _: () = assert!(core::mem::offset_of!(ControllerIdentity, sgl) == 536);
+const _: () = assert!(core::mem::offset_of!(ControllerIdentity, subsystem_nqn) == 768);
+const _: () = assert!(core::mem::offset_of!(ControllerIdentity, power_states) == 2048);
+
+impl ControllerIdentity {
+    /// MDTS in bytes for a controller whose least memory page is `page_bytes_min`, or `None` when
+    /// the controller names no limit.
+    pub const fn transfer_bytes_max(&self, page_bytes_min: u64) -> Option<u64> {
+        match self.transfer_log2_max {
+            0 => None,
+            // A shift that leaves 64 bits is no limit that any command could reach.
+            log2 if log2 as u32 > page_bytes_min.leading_zeros() => None,
+            log2 => Some(page_bytes_min << log2),
+        }
+    }
+
+    /// The version that the controller names.
+    pub const fn version(&self) -> Version {
+        Version::from_bits(self.version)
+    }
+}
+
+/// One power state, 32 bytes (Figure 248).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PowerStateDescriptor {
+    /// MP: most power, in 0.01 W, or 0.0001 W when bit 0 of `flags` is set.
+    pub power_max: u16,
+    reserved2: u8,
+    /// MXPS in bit 0, NOPS (non-operational) in bit 1.
+    pub flags: u8,
+    /// ENLAT: microseconds to enter.
+    pub entry_us: u32,
+    /// EXLAT: microseconds to leave.
+    pub exit_us: u32,
+    rest: [u8; 20],
+}
+
+const _: () = assert!(size_of::<PowerStateDescriptor>() == 32);
+
+/// LBAF: one LBA format (Figure 246).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LbaFormat {
+    /// MS: metadata bytes per block.
+    pub metadata_bytes: u16,
+    /// LBADS: block size as a power of two; below 9 the format is not available.
+    pub data_log2: u8,
+    /// RP: relative performance in bits 1:0, 0 is best.
+    pub performance: u8,
+}
+
+/// Identify Namespace, CNS 00h, 4,096 bytes (§5.15.2.1, Figure 245).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NamespaceIdentity {
+    /// NSZE: size in blocks; 0 is an inactive namespace.
+    pub blocks: u64,
+    /// NCAP: blocks that may be allocated at once.
+    pub capacity_blocks: u64,
+    /// NUSE: blocks that are allocated.
+    pub used_blocks: u64,
+    /// NSFEAT: bit 0 thin provisioning, bit 2 deallocated error, bit 4 NPWG and its like are valid.
+    pub features: u8,
+    /// NLBAF: number of LBA formats, zero-based.
+    pub formats_z: u8,
+    /// FLBAS: format in use in bits 3:0 (and 6:5 from 2.0), metadata at the data's end in bit 4.
+    pub format: u8,
+    /// MC: metadata capabilities.
+    pub metadata: u8,
+    /// DPC: protection capabilities.
+    pub protection_capabilities: u8,
+    /// DPS: protection in use; type in bits 2:0.
+    pub protection: u8,
+    /// NMIC: bit 0, shared between controllers.
+    pub sharing: u8,
+    /// RESCAP: reservations.
+    pub reservations: u8,
+    /// FPI: format progress.
+    pub format_progress: u8,
+    /// DLFEAT: what deallocated blocks read as.
+    pub deallocate: u8,
+    /// NAWUN, NAWUPF, NACWU: atomic units, zero-based blocks.
+    pub atomic_z: [u16; 3],
+    /// NABSN, NABO, NABSPF: atomic boundaries.
+    pub atomic_boundary: [u16; 3],
+    /// NOIOB: optimal I/O boundary in blocks; 0 is none.
+    pub optimal_boundary: u16,
+    /// NVMCAP: bytes of media, low and high halves.
+    pub media_bytes: [u64; 2],
+    /// NPWG: preferred write granularity, zero-based blocks.
+    pub write_granularity_z: u16,
+    /// NPWA: preferred write alignment, zero-based blocks.
+    pub write_alignment_z: u16,
+    reserved68: [u8; 36],
+    /// NGUID.
+    pub nguid: [u8; 16],
+    /// EUI64.
+    pub eui64: [u8; 8],
+    /// LBAF0 onward: 16 formats up to 1.4, 64 from 2.0 on.
+    pub formats: [LbaFormat; 64],
+    /// Vendor specific.
+    pub vendor_specific: [u8; 3712],
+}
+
+const _: () = assert!(size_of::<NamespaceIdentity>() == 4096);
+const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, optimal_boundary) == 46);
+const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, nguid) == 104);
+const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, formats) == 128);
+
+impl NamespaceIdentity {
+    /// The LBA format in use, or `None` when FLBAS names one beyond those that exist.
+    pub fn format_in_use(&self) -> Option<LbaFormat> {
+        let low = self.format & 0xf;
+        // Bits 6:5 extend the index only where more than 16 formats exist (2.0, NLBAF).
+        let index = if self.formats_z > 15 { low | (self.format >> 5 & 3) << 4 } else { low };
+        let known = index <= self.formats_z;
+        known.then(|| self.formats.get(index as usize).copied()).flatten()
+    }
+}
+
+/// An ASCII field as text: cut at the first NUL, without the spaces that pad it. Bytes that are not
+/// printable ASCII are left to the caller, who gets `Err` with the trimmed bytes.
+pub fn ascii_field(bytes: &[u8]) -> Result<&str, &[u8]> {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let trimmed = bytes[..end].trim_ascii();
+    if trimmed.iter().all(|byte| (0x20..0x7f).contains(byte)) {
+        core::str::from_utf8(trimmed).map_err(|_| trimmed)
+    } else {
+        Err(trimmed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controller_golden_offsets() {
+        let mut page = [0u8; 4096];
+        page[4..24].copy_from_slice(b"S4EVNF0M123456      ");
+        page[24..33].copy_from_slice(b"Example 1");
+        page[77] = 5;
+        page[78..80].copy_from_slice(&7u16.to_le_bytes());
+        page[80..84].copy_from_slice(&0x0001_0400u32.to_le_bytes());
+        page[88..92].copy_from_slice(&8_000_000u32.to_le_bytes());
+        page[263] = 4;
+        page[512] = 0x66;
+        page[516..520].copy_from_slice(&256u32.to_le_bytes());
+        page[525] = 1;
+        page[2048..2050].copy_from_slice(&850u16.to_le_bytes());
+        let id = ControllerIdentity::read_from_bytes(&page).unwrap();
+        assert_eq!(ascii_field(&id.serial), Ok("S4EVNF0M123456"));
+        assert_eq!(ascii_field(&id.model), Ok("Example 1"));
+        assert_eq!(id.transfer_bytes_max(4096), Some(131_072));
+        assert_eq!(id.controller_id, 7);
+        assert_eq!(id.version().minor(), 4);
+        assert_eq!(id.shutdown_us, 8_000_000);
+        assert_eq!((id.power_states_z, id.sq_entry_log2, id.namespaces), (4, 0x66, 256));
+        assert_eq!(id.write_cache, 1);
+        assert_eq!(id.power_states[0].power_max, 850);
+    }
+
+    #[test]
+    fn transfer_limit_never_overflows() {
+        let mut id = ControllerIdentity::read_from_bytes(&[0u8; 4096]).unwrap();
+        assert_eq!(id.transfer_bytes_max(4096), None);
+        for log2 in 1..=255 {
+            id.transfer_log2_max = log2;
+            let bytes = id.transfer_bytes_max(4096);
+            assert_eq!(bytes, (log2 < 52).then(|| 4096u64 << log2), "MDTS {log2}");
+        }
+    }
+
+    #[test]
+    fn namespace_golden_offsets() {
+        let mut page = [0u8; 4096];
+        page[0..8].copy_from_slice(&0x10000u64.to_le_bytes());
+        page[25] = 1;
+        page[26] = 1;
+        page[130] = 9;
+        page[132..136].copy_from_slice(&[8, 0, 12, 0]);
+        let mut id = NamespaceIdentity::read_from_bytes(&page).unwrap();
+        assert_eq!(id.blocks, 0x10000);
+        let format = LbaFormat { metadata_bytes: 8, data_log2: 12, performance: 0 };
+        assert_eq!(id.format_in_use(), Some(format));
+        id.format = 2;
+        assert_eq!(id.format_in_use(), None, "a format that does not exist");
+        id.formats_z = 255;
+        id.format = 0x6f;
+        assert_eq!(
+            id.format_in_use(),
+            Some(LbaFormat { metadata_bytes: 0, data_log2: 0, performance: 0 })
+        );
+    }
+
+    #[test]
+    fn text_fields_survive_odd_bytes() {
+        assert_eq!(ascii_field(b"  a b \0junk"), Ok("a b"));
+        assert_eq!(ascii_field(b""), Ok(""));
+        assert_eq!(ascii_field(b"x\xff "), Err(&b"x\xff"[..]));
+        assert_eq!(ascii_field(b"x\x1b[31m"), Err(&b"x\x1b[31m"[..]));
+    }
+}
