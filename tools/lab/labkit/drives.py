@@ -30,7 +30,7 @@ A drive is described by KEY=VALUE pairs with commas between them:
   iops=N bps=SIZE    the speed of the drive (all namespaces together)
   slow=2s            from COMMAND's start 4096 bytes take that long (more bytes longer; the first request is free)
   latency=80us       each request takes that long; such a drive keeps no data and reads as zeroes
-  error-sector=N     reads that touch the N-th 512-byte sector of the image fail (may be repeated)
+  error-sector=N     reads that touch the N-th 512-byte sector of the first namespace fail (repeatable)
   write-error-sector=N   the same for writes
   port=hot           behind a PCIe hot-plug port, so that it can be unplugged
   wait=off           COMMAND does not wait for this drive's block device

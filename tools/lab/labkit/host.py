@@ -14,6 +14,9 @@ from . import LabError
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+# How long a run waits for others to end.
+TURN_SECONDS = 3600
+
 PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
     "busybox": "busybox-static",
@@ -115,7 +118,11 @@ def turn():
             finally:
                 lock.close()
             return
+        if time.monotonic() - began > TURN_SECONDS:
+            raise LabError(f"other lab machines were running for {TURN_SECONDS} s; end them, or set NVPOLL_LAB_JOBS "
+                           "to let more than " + str(slots) + " run at a time")
         if not told and time.monotonic() - began > 30:
-            print("lab: waiting for another lab machine to end (NVPOLL_LAB_JOBS sets how many may run)", file=sys.stderr)
+            print("lab: waiting for another lab machine to end (NVPOLL_LAB_JOBS sets how many may run)", file=sys.stderr,
+                  flush=True)
             told = True
         time.sleep(0.1)

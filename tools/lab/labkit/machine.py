@@ -103,7 +103,8 @@ def _streams(descriptors):
 def kernel_arguments(options):
     # QEMU's controllers all say that they may have several ports, and Linux would put its multipath layer in between;
     # --append nvme_core.multipath=Y brings it back.
-    words = ["console=ttyS0", "panic=-1", "random.trust_cpu=on", "tsc=reliable", "nvme_core.multipath=N"]
+    words = ["console=ttyS0", "panic=-1", "random.trust_cpu=on", "tsc=reliable", "log_buf_len=1M",
+             "nvme_core.multipath=N"]
     if not options.verbose:
         words.append("quiet")
     if options.iommu != "off":

@@ -61,6 +61,8 @@ def build_parser():
     add("--iommu", default="on", choices=("on", "off", "no-intremap"), help="on by default; no-intremap: it cannot remap interrupts")
     add("--icount", action="store_true", help="one processor whose time is counted in instructions: repeatable guest time")
     add("--timeout", type=float, default=120, metavar="SECONDS", help="how long COMMAND may take, without the boot (120)")
+    add("--boot-timeout", type=float, default=60, metavar="SECONDS",
+        help="how long the boot may take before it is tried once more (60)")
     add("--qmp", metavar="SOCKET", help="QEMU's control socket, made at this path")
     add("--dmesg", metavar="FILE", help="write the guest kernel's log there")
     add("--keep", action="store_true", help="keep the folder with the console's log, the command line and the images")
@@ -100,8 +102,8 @@ def _check(options):
         raise UsageError(f"{len(options.drive)} drives; the machine has room for {DRIVES_MAX}")
     if not 1 <= options.smp <= 8:
         raise UsageError(f"--smp {options.smp}: the small kernel knows 1 to 8 processors")
-    if options.timeout <= 0:
-        raise UsageError(f"--timeout {options.timeout}: must be more than 0 seconds")
+    if options.timeout <= 0 or options.boot_timeout <= 0:
+        raise UsageError("--timeout and --boot-timeout want more than 0 seconds")
     if not re.fullmatch(r"[1-9]\d*[MG]", options.mem):
         raise UsageError(f"--mem {options.mem}: write for instance 512M or 2G")
     for text in options.env:

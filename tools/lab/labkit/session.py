@@ -3,7 +3,6 @@
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
 
@@ -11,25 +10,18 @@ from . import LabError, requests
 from .machine import Machine
 from .qmp import Qmp
 
-BOOT_SECONDS = 60
-END_SECONDS = 60
 CHUNK = 65536
 CONSOLE_BYTES_MAX = 4 << 20
 DMESG_BYTES_MAX = 16 << 20
+# How long streams are emptied at the end, and how long a guest whose time is up may take to send its log.
+DRAIN_SECONDS = 5
+DUMP_SECONDS = 5
 
 STATUS_TIMEOUT = 124
 
 
 class BootStalled(LabError):
     """The command did not begin in time; nothing of it has run, so another try is harmless."""
-
-
-class Ended(Exception):
-    """A signal asked the lab to end."""
-
-    def __init__(self, number):
-        super().__init__(signal.Signals(number).name)
-        self.status = 128 + number
 
 
 def run(options, kernel, initrd, folder):
@@ -53,8 +45,8 @@ class Session:
         self._began = None  # when the command began
         self._status = None  # the command's exit status
         self._failure = None
-        self._interrupts = 0
-        self._handlers = self._catch_signals()
+        self._dumped = False  # the guest has sent its log on request
+        self._interrupted = False
         self._machine = Machine(options, kernel, initrd, folder)
         self._qmp = Qmp(self._machine.streams["qmp"])
         self._selector = selectors.DefaultSelector()
@@ -64,32 +56,28 @@ class Session:
                 self._selector.register(stream, selectors.EVENT_READ, name)
 
     def run(self):
+        previous = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
-            status = self._until_ended()
+            return self._until_ended()
         finally:
+            signal.signal(signal.SIGINT, previous)
             self._machine.stop()
             self._selector.close()
             self._write_logs()
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
-        return status
 
     # -- the course of events
 
     def _until_ended(self):
-        deadline = time.monotonic() + BOOT_SECONDS
+        deadline = time.monotonic() + self._options.boot_timeout
         while self._began is None:
-            self._turn_or_fail(deadline, self._boot_stalled)
+            if not self._turn(deadline):
+                raise self._boot_stalled()
         deadline = self._began + self._options.timeout
         while self._status is None:
             if not self._turn(deadline):
                 return self._timed_out()
         self._drain()
         return self._status
-
-    def _turn_or_fail(self, deadline, failure):
-        if not self._turn(deadline):
-            raise failure()
 
     def _turn(self, deadline):
         """Handles what has come, waits at most until `deadline`; False when that has passed."""
@@ -107,25 +95,25 @@ class Session:
         return True
 
     def _drain(self):
-        """Takes what is in the streams. The guest says "end" after everything else has reached them."""
-        while True:
-            ready = self._selector.select(0)
-            if not ready:
-                return
+        """Takes what is in the streams. The guest says "end" after everything else has reached them; a command that
+        is still writing must not hold us up."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        ready = self._selector.select(0)
+        while ready and time.monotonic() < deadline:
             for key, _ in ready:
                 self._receive(key.data, key.fileobj)
+            ready = self._selector.select(0)
 
     def _boot_stalled(self):
-        return BootStalled(f"the machine did not begin the command within {BOOT_SECONDS} s; "
+        return BootStalled(f"the machine did not begin the command within {self._options.boot_timeout:g} s; "
                            f"its console ended with: {self._console_tail()}")
 
     def _timed_out(self):
         print(f"lab: the command did not end within {self._options.timeout:g} s", file=sys.stderr)
         self._tell_guest("dump")
-        deadline = time.monotonic() + 3
-        while self._turn(deadline) and not self._dmesg:
+        deadline = time.monotonic() + DUMP_SECONDS
+        while not self._dumped and self._turn(deadline):
             pass
-        time.sleep(0.2)
         self._drain()
         return STATUS_TIMEOUT
 
@@ -185,6 +173,8 @@ class Session:
             self._tell_guest("go")
         elif word == "end" and rest.isdecimal():
             self._status = int(rest)
+        elif word == "dumped":
+            self._dumped = True
         elif word == "fail":
             self._failure = f"the guest could not prepare itself: {rest}"
         else:
@@ -209,17 +199,12 @@ class Session:
 
     # -- signals and logs
 
-    def _catch_signals(self):
-        return {number: signal.signal(number, self._on_signal)
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-
-    def _on_signal(self, number, _frame):
-        if number == signal.SIGINT and self._began is not None:
-            self._interrupts += 1
-            if self._interrupts == 1:
-                self._tell_guest("signal INT")
-                return
-        raise Ended(number)
+    def _on_interrupt(self, number, frame):
+        """The first Ctrl-C is the command's, once that runs; the next ends the lab."""
+        if self._began is None or self._interrupted:
+            signal.default_int_handler(number, frame)
+        self._interrupted = True
+        self._tell_guest("signal INT")
 
     def _write_logs(self):
         with open(os.path.join(self._folder, "console.log"), "wb") as log:
@@ -234,5 +219,9 @@ class Session:
 
 def write_all(descriptor, data):
     view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view):]
+    try:
+        while view:
+            view = view[os.write(descriptor, view):]
+    except OSError as problem:
+        name = {1: "stdout", 2: "stderr"}[descriptor]
+        raise LabError(f"the command's output cannot be passed on to {name}: {problem.strerror}") from problem
