@@ -19,11 +19,14 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     fn unmap(&self, iova: u64, pages: &Pages) -> bool;
 }
 
-/// Memory at a constant I/O virtual address, for as long as this lives.
+/// Memory at a constant I/O virtual address, for as long as a clone of this lives.
 ///
-/// Drop it only when the device can no longer use it: after its queue was deleted or its
-/// controller disabled. `nvpoll-nvme` keeps that order by itself.
-pub struct DmaBuf {
+/// Drop the last clone only when the device can no longer use it: after its queue was deleted or
+/// its controller disabled. `nvpoll-nvme` keeps that order by itself.
+#[derive(Clone)]
+pub struct DmaBuf(Arc<Mapping>);
+
+struct Mapping {
     pages: Arc<Pages>,
     iova: u64,
     space: Arc<dyn DmaSpace>,
@@ -37,12 +40,12 @@ impl DmaBuf {
     pub fn new(space: &Arc<dyn DmaSpace>, bytes: usize) -> Result<Self, MemError> {
         let pages = Arc::new(Pages::new(bytes)?);
         let iova = space.map(&pages)?;
-        Ok(Self { pages, iova, space: Arc::clone(space) })
+        Ok(Self(Arc::new(Mapping { pages, iova, space: Arc::clone(space) })))
     }
 
     /// The device's address of byte `offset`.
     pub fn iova(&self, offset: usize) -> u64 {
-        self.iova + offset as u64
+        self.0.iova + offset as u64
     }
 }
 
@@ -50,11 +53,11 @@ impl Deref for DmaBuf {
     type Target = Pages;
 
     fn deref(&self) -> &Pages {
-        &self.pages
+        &self.0.pages
     }
 }
 
-impl Drop for DmaBuf {
+impl Drop for Mapping {
     fn drop(&mut self) {
         if !self.space.unmap(self.iova, &self.pages) {
             // The device may still write here: memory that is never reused is the lesser evil.
@@ -65,6 +68,6 @@ impl Drop for DmaBuf {
 
 impl fmt::Debug for DmaBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DmaBuf({:#x} + {:#x})", self.iova, self.pages.bytes())
+        write!(f, "DmaBuf({:#x} + {:#x})", self.iova(0), self.bytes())
     }
 }

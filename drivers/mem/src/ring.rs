@@ -4,6 +4,7 @@
 
 use crate::DmaBuf;
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words in a submission queue entry (64 bytes).
@@ -18,17 +19,23 @@ const PHASE: u64 = 1 << 48;
 /// It does not know which slots the device has fetched: the caller keeps fewer commands
 /// outstanding than the queue has entries, and then the tail never meets the head.
 pub struct SubmissionRing {
-    // Hot. `tail < entries`, and `memory` holds `entries` entries: `store` relies on both.
+    // Hot. `first` is the start of `memory`, which holds `entries` entries, and `tail < entries`:
+    // `push` relies on all three.
+    first: NonNull<AtomicU64>,
     tail: u32,
     entries: u32,
     memory: DmaBuf,
 }
 
+// SAFETY: the memory is shared as atomics alone, and `first` points into it.
+unsafe impl Send for SubmissionRing {}
+
 impl SubmissionRing {
     /// A ring of `entries` in `memory`, or `None` when it does not fit or has fewer than two.
     pub fn new(memory: DmaBuf, entries: u32) -> Option<Self> {
         let fits = entries as usize <= memory.words().len() / SQ_WORDS;
-        (fits && entries >= 2).then_some(Self { tail: 0, entries, memory })
+        let first = NonNull::from(memory.words().first()?);
+        (fits && entries >= 2).then_some(Self { first, tail: 0, entries, memory })
     }
 
     /// Stores an entry at the tail and advances it; the device sees nothing before the doorbell.
@@ -37,8 +44,7 @@ impl SubmissionRing {
         let slot = self.tail as usize * SQ_WORDS;
         for (index, word) in entry.into_iter().enumerate() {
             // SAFETY: `tail < entries`, and the memory holds `entries` entries of `SQ_WORDS`.
-            unsafe { self.memory.words().get_unchecked(slot + index) }
-                .store(word, Ordering::Relaxed);
+            unsafe { self.first.add(slot + index).as_ref() }.store(word, Ordering::Relaxed);
         }
         let next = self.tail + 1;
         self.tail = if next == self.entries { 0 } else { next };
@@ -55,9 +61,14 @@ impl SubmissionRing {
         self.entries
     }
 
-    /// The memory, to be kept until the device cannot reach it any more.
-    pub fn into_memory(self) -> DmaBuf {
-        self.memory
+    /// The ring's address for the device.
+    pub fn iova(&self) -> u64 {
+        self.memory.iova(0)
+    }
+
+    /// The memory, of which a clone is to be kept until the device cannot reach it any more.
+    pub fn memory(&self) -> &DmaBuf {
+        &self.memory
     }
 }
 
@@ -66,18 +77,24 @@ impl SubmissionRing {
 /// An entry is new when its phase tag is the expected one, which flips each time that the head
 /// wraps (§4.6). The memory starts zeroed, so the first pass expects 1.
 pub struct CompletionRing {
-    // Hot. `head < entries`, and `memory` holds `entries` entries.
+    // Hot. `first` is the start of `memory`, which holds `entries` entries, and `head < entries`:
+    // `word` relies on all three.
+    first: NonNull<AtomicU64>,
     phase: u64,
     head: u32,
     entries: u32,
     memory: DmaBuf,
 }
 
+// SAFETY: the memory is shared as atomics alone, and `first` points into it.
+unsafe impl Send for CompletionRing {}
+
 impl CompletionRing {
     /// A ring of `entries` in `memory`, or `None` when it does not fit or has fewer than two.
     pub fn new(memory: DmaBuf, entries: u32) -> Option<Self> {
         let fits = entries as usize <= memory.words().len() / CQ_WORDS;
-        (fits && entries >= 2).then_some(Self { phase: PHASE, head: 0, entries, memory })
+        let first = NonNull::from(memory.words().first()?);
+        (fits && entries >= 2).then_some(Self { first, phase: PHASE, head: 0, entries, memory })
     }
 
     /// The entry at the head, if the device has posted it: its upper word (SQ head, SQ identifier,
@@ -114,16 +131,21 @@ impl CompletionRing {
         self.entries
     }
 
-    /// The memory, to be kept until the device cannot reach it any more.
-    pub fn into_memory(self) -> DmaBuf {
-        self.memory
+    /// The ring's address for the device.
+    pub fn iova(&self) -> u64 {
+        self.memory.iova(0)
+    }
+
+    /// The memory, of which a clone is to be kept until the device cannot reach it any more.
+    pub fn memory(&self) -> &DmaBuf {
+        &self.memory
     }
 
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
         debug_assert!(index < CQ_WORDS);
         // SAFETY: `head < entries`, and the memory holds `entries` entries of `CQ_WORDS`.
-        unsafe { self.memory.words().get_unchecked(self.head as usize * CQ_WORDS + index) }
+        unsafe { self.first.add(self.head as usize * CQ_WORDS + index).as_ref() }
     }
 }
 

@@ -1,1 +1,60 @@
-//! placeholder
+//! The NVMe driver: a controller brought up by the specification's steps, and queue pairs that one
+//! thread each owns and polls.
+//!
+//! Read it in this order: [`Controller::open`] (how a controller comes up and goes down), the admin
+//! queue in `admin.rs` (one command at a time, every wait bounded), then [`QueuePair`] (the hot
+//! path: `push`, `kick`, `reap`), and `prp.rs` (how a buffer is told to the device). Everything is
+//! generic over the transport, [`nvpoll_pci::Function`], and contains no unsafe code: memory that
+//! the device shares is `nvpoll-mem`'s.
+//!
+//! Sections are cited as in the NVM Express Base Specification 1.4.
+//!
+//! # What it does not do
+//!
+//! No interrupts, no scatter gather lists, no metadata or protection information, no host memory
+//! larger or smaller than 4 KiB pages, no arbitration but round robin, no namespace management, no
+//! asynchronous events, no reset while I/O runs. A controller or namespace that needs one of these
+//! is refused with the reason, never misread.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod controller;
+mod error;
+mod namespace;
+mod prp;
+mod queue;
+mod wait;
+
+pub use controller::{Controller, Options};
+pub use error::{NvmeError, ProtocolError};
+pub use namespace::Namespace;
+pub use queue::{Io, PairOptions, QueuePair, Rejected};
+
+/// The driver's named limits.
+pub mod limits {
+    use std::time::Duration;
+
+    /// Memory page of the controller and of PRPs (CC.MPS = 0), in bytes.
+    pub const PAGE_BYTES: usize = 4096;
+    /// Entries in each admin queue.
+    pub const ADMIN_ENTRIES: u16 = 32;
+    /// Longest wait for an admin command.
+    pub const ADMIN_WAIT: Duration = Duration::from_secs(15);
+    /// Shortest bound on a change of CSTS.RDY: some controllers report a CAP.TO of zero.
+    pub const READY_WAIT_MIN: Duration = Duration::from_secs(2);
+    /// Bound on a shutdown when the controller names none (RTD3E is zero).
+    pub const SHUTDOWN_WAIT: Duration = Duration::from_secs(5);
+    /// Longest bound on a shutdown, whatever the controller names.
+    pub const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(30);
+    /// I/O queue pairs that are asked for.
+    pub const QUEUES_ASKED: u16 = 1024;
+    /// Largest data transfer of one command, in bytes; see `prp.rs` for why.
+    pub const COMMAND_BYTES_MAX: u32 = 1 << 20;
+    /// Most commands outstanding on a queue pair: one bit of the CID is left for the generation.
+    pub const COMMANDS_MAX: u32 = 0x7fff;
+    /// Largest I/O in bytes.
+    pub const IO_BYTES_MAX: u32 = 64 << 20;
+    /// Most namespaces that are listed.
+    pub const NAMESPACES_MAX: usize = 65_536;
+}

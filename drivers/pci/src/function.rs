@@ -1,6 +1,6 @@
 //! What a transport gives to the driver.
 
-use nvpoll_mem::{Doorbell, DmaSpace, RegisterError, Registers};
+use nvpoll_mem::{DmaSpace, Doorbell, RegisterError, Registers};
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,0 +1,137 @@
+//! The admin queue: one command at a time, each with a deadline.
+
+use crate::limits::{ADMIN_ENTRIES, ADMIN_WAIT, PAGE_BYTES};
+use crate::{NvmeError, ProtocolError, wait};
+use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
+use nvpoll_pci::Function;
+use nvpoll_spec::{CompletionEntry, SubmissionEntry, reg};
+use std::time::{Duration, Instant};
+
+/// How often a waiting admin command looks at CSTS as well.
+const HEALTH_EVERY: Duration = Duration::from_millis(10);
+
+/// The admin submission and completion queue, and one page for the data of admin commands.
+///
+/// One command is outstanding at a time. A command that times out leaves the queue *dead*: its
+/// completion may still come, and its data page may still be written, so neither is used again.
+pub(crate) struct AdminQueue<F: Function> {
+    submissions: SubmissionRing,
+    completions: CompletionRing,
+    tail: F::Doorbell,
+    head: F::Doorbell,
+    data: DmaBuf,
+    cid: u16,
+    dead: bool,
+}
+
+impl<F: Function> AdminQueue<F> {
+    /// Allocates the queue; the controller does not know of it yet.
+    ///
+    /// # Errors
+    /// When memory or a doorbell cannot be had.
+    pub fn new(function: &F, stride_bytes: usize) -> Result<Self, NvmeError> {
+        let memory = |source| NvmeError::Memory { location: function.location().into(), source };
+        let register =
+            |source| NvmeError::Register { location: function.location().into(), source };
+        let too_small = || NvmeError::Limit {
+            location: function.location().into(),
+            reason: "the admin queue does not fit its memory".into(),
+        };
+        let entries = u32::from(ADMIN_ENTRIES);
+        let buffer = || DmaBuf::new(function.dma(), PAGE_BYTES).map_err(memory);
+        Ok(Self {
+            submissions: SubmissionRing::new(buffer()?, entries).ok_or_else(too_small)?,
+            completions: CompletionRing::new(buffer()?, entries).ok_or_else(too_small)?,
+            tail: function.doorbell(reg::sq_tail_doorbell(0, stride_bytes)).map_err(register)?,
+            head: function.doorbell(reg::cq_head_doorbell(0, stride_bytes)).map_err(register)?,
+            data: buffer()?,
+            cid: 0,
+            dead: false,
+        })
+    }
+
+    /// The two queues' addresses, for ASQ and ACQ.
+    pub fn addresses(&self) -> (u64, u64) {
+        (self.submissions.iova(), self.completions.iova())
+    }
+
+    /// Sends `entry`, whose data (if any) goes to or from the data page, and waits for it.
+    ///
+    /// # Errors
+    /// [`NvmeError::Command`] with the controller's status under the name `command`; otherwise the
+    /// controller did not answer properly and the queue is dead.
+    pub fn submit(
+        &mut self,
+        function: &F,
+        command: &str,
+        mut entry: SubmissionEntry,
+        moves_data: bool,
+    ) -> Result<CompletionEntry, NvmeError> {
+        let location = function.location();
+        if self.dead {
+            return Err(NvmeError::Limit {
+                location: location.into(),
+                reason: format!("{command} was not sent: an earlier admin command never completed"),
+            });
+        }
+        self.cid = (self.cid + 1) % (u16::MAX - 1);
+        entry.cid = self.cid;
+        if moves_data {
+            entry.prp1 = self.data.iova(0);
+        }
+        self.submissions.push(entry.to_words());
+        self.tail.ring(self.submissions.tail());
+        self.dead = true;
+        let completion = self.wait(function)?;
+        self.dead = false;
+        let status = completion.status();
+        if status.is_success() {
+            return Ok(completion);
+        }
+        Err(NvmeError::Command { location: location.into(), command: command.into(), status })
+    }
+
+    /// Copies the data page into `target`.
+    pub fn read_data(&self, target: &mut [u8]) {
+        self.data.read(0, target);
+    }
+
+    /// Zeroes the data page, so that what a controller leaves out reads as zero.
+    pub fn clear_data(&self) {
+        self.data.clear();
+    }
+
+    fn wait(&mut self, function: &F) -> Result<CompletionEntry, NvmeError> {
+        const WHAT: &str = "completion of an admin command";
+        let location = || function.location().to_owned();
+        let start = Instant::now();
+        let mut looked = start;
+        loop {
+            let now = Instant::now();
+            if let Some(upper) = self.completions.peek() {
+                let entry = CompletionEntry::from_words([self.completions.result(), upper]);
+                self.completions.advance();
+                self.head.ring(self.completions.head());
+                if entry.cid == self.cid {
+                    return Ok(entry);
+                }
+                let source = ProtocolError::UnknownCid { qid: 0, cid: entry.cid };
+                return Err(NvmeError::Protocol { location: location(), source });
+            }
+            if now - looked >= HEALTH_EVERY {
+                looked = now;
+                let status = wait::check(function.registers(), function.location(), WHAT, true)?;
+                if now - start > ADMIN_WAIT {
+                    let (waited, csts) = (now - start, status.into_bits());
+                    return Err(NvmeError::Timeout {
+                        location: location(),
+                        what: WHAT,
+                        waited,
+                        csts,
+                    });
+                }
+            }
+            std::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! A controller from power-up to shutdown: everything that is not I/O.
+
+use crate::admin::AdminQueue;
+use crate::limits::{
+    ADMIN_ENTRIES, NAMESPACES_MAX, PAGE_BYTES, QUEUES_ASKED, READY_WAIT_MIN, SHUTDOWN_WAIT,
+    SHUTDOWN_WAIT_MAX,
+};
+use crate::{Namespace, NvmeError, wait};
+use nvpoll_mem::{DmaBuf, RegisterError, Registers};
+use nvpoll_pci::Function;
+use nvpoll_spec::{
+    Admin, AdminQueueAttributes, Capabilities, Cns, CompletionEntry, ControllerConfiguration,
+    ControllerIdentity, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, NamespaceIdentity,
+    ShutdownStatus, SmartLog, SubmissionEntry, Version, queue_sizes, reg,
+};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use zerocopy::{FromBytes, FromZeros};
+
+/// How a controller is brought up.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// I/O queue pairs to ask for; the controller may grant fewer.
+    pub queues: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { queues: QUEUES_ASKED }
+    }
+}
+
+/// One controller: enabled from [`open`](Self::open) until the last owner drops it.
+///
+/// Shared by the threads that own its queue pairs; everything here is cold. A queue pair keeps its
+/// controller alive, so that memory is unmapped only after the device was disabled: what a pair
+/// could not take back from the device (its queue deletion failed) is *retired* here, and retired
+/// memory outlives the disable.
+pub struct Controller<F: Function> {
+    capabilities: Capabilities,
+    identity: Box<ControllerIdentity>,
+    queues: u16,
+    used: Mutex<BTreeSet<u16>>,
+    // Dropped in this order, after `Drop::drop` disabled the device: memory, then the function.
+    admin: Mutex<AdminQueue<F>>,
+    retired: Mutex<Vec<DmaBuf>>,
+    function: F,
+}
+
+impl<F: Function> Controller<F> {
+    /// Brings the controller up by the steps of §7.6.1 and reads who it is.
+    ///
+    /// # Errors
+    /// When the controller does not follow within the bounds it names itself, or is one that this
+    /// driver does not drive.
+    pub fn open(function: F, options: Options) -> Result<Arc<Self>, NvmeError> {
+        let registers = Access(&function);
+        let capabilities = registers.capabilities()?;
+        let ready_bound = Duration::from_millis(capabilities.timeout_ms()).max(READY_WAIT_MIN);
+        registers.disable(ready_bound)?;
+        let admin = AdminQueue::new(&function, capabilities.doorbell_stride_bytes())?;
+        // From here on a failure must disable the device before the queues' memory goes, which is
+        // what dropping a `Controller` does.
+        let mut controller = Self {
+            capabilities,
+            identity: Box::new(ControllerIdentity::new_zeroed()),
+            queues: 0,
+            used: Mutex::default(),
+            admin: Mutex::new(admin),
+            retired: Mutex::default(),
+            function,
+        };
+        controller.enable(ready_bound)?;
+        controller.identity = Box::new(controller.identify(Cns::CONTROLLER, 0)?);
+        controller.queues = controller.ask_for_queues(options.queues)?;
+        Ok(Arc::new(controller))
+    }
+
+    /// The transport below.
+    pub fn function(&self) -> &F {
+        &self.function
+    }
+
+    /// CAP.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// VS, as the register says.
+    ///
+    /// # Errors
+    /// When the register lies outside the BAR.
+    pub fn version(&self) -> Result<Version, NvmeError> {
+        Ok(Version::from_bits(Access(&self.function).read32(reg::VS)?))
+    }
+
+    /// The Identify Controller page.
+    pub fn identity(&self) -> &ControllerIdentity {
+        &self.identity
+    }
+
+    /// I/O queue pairs that the controller granted.
+    pub fn queues_max(&self) -> u16 {
+        self.queues
+    }
+
+    /// Largest data transfer of one command in bytes: MDTS and the driver's own limit.
+    pub fn command_bytes_max(&self) -> u32 {
+        let own = crate::limits::COMMAND_BYTES_MAX;
+        let (page_bytes_min, _) = self.capabilities.page_bytes();
+        match self.identity.transfer_bytes_max(page_bytes_min) {
+            Some(bytes) => u32::try_from(bytes).unwrap_or(own).min(own),
+            None => own,
+        }
+    }
+
+    /// NSIDs of the active namespaces, ascending.
+    ///
+    /// # Errors
+    /// When the controller refuses, or its list does not ascend.
+    pub fn active_namespaces(&self) -> Result<Vec<u32>, NvmeError> {
+        // Before 1.1 there is no list: the valid identifiers are 1 to NN (§5.15, revision 1.0).
+        if self.version()? < Version::new().with_major(1).with_minor(1) {
+            let count = self.identity.namespaces.min(NAMESPACES_MAX as u32);
+            return Ok((1..=count).collect());
+        }
+        let mut all: Vec<u32> = Vec::new();
+        loop {
+            let after = all.last().copied().unwrap_or(0);
+            let page: [u32; IDENTIFY_BYTES / 4] = self.identify(Cns::ACTIVE_NAMESPACES, after)?;
+            for nsid in page.into_iter().take_while(|&nsid| nsid != 0) {
+                if all.last().is_some_and(|&last| nsid <= last) || all.len() == NAMESPACES_MAX {
+                    return Err(self.unsupported(format!(
+                        "the active namespace list names {nsid} after {} entries; it does not ascend, or is longer than {NAMESPACES_MAX}",
+                        all.len()
+                    )));
+                }
+                all.push(nsid);
+            }
+            // A page that is not full ends the list, as does one that brought nothing new.
+            if page.last() == Some(&0) {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Identify Namespace, whole.
+    ///
+    /// # Errors
+    /// When the controller refuses.
+    pub fn namespace_page(&self, nsid: u32) -> Result<Box<NamespaceIdentity>, NvmeError> {
+        Ok(Box::new(self.identify(Cns::NAMESPACE, nsid)?))
+    }
+
+    /// A namespace as I/O needs it.
+    ///
+    /// # Errors
+    /// When the controller refuses, or the driver does not drive the namespace's format.
+    pub fn namespace(&self, nsid: u32) -> Result<Namespace, NvmeError> {
+        if nsid == 0 || nsid > self.identity.namespaces {
+            let last = self.identity.namespaces;
+            return Err(self.limit(format!(
+                "there is no namespace {nsid}; valid are 1 to {last}, see `nvpoll identify`"
+            )));
+        }
+        Namespace::new(self.location(), nsid, &*self.namespace_page(nsid)?)
+    }
+
+    /// The SMART / Health log of the whole controller.
+    ///
+    /// # Errors
+    /// When the controller refuses.
+    pub fn smart(&self) -> Result<SmartLog, NvmeError> {
+        let bytes = size_of::<SmartLog>();
+        self.read_page("Get Log Page (SMART)", Admin::get_log(LogId::SMART, NSID_ALL, bytes as u32))
+    }
+
+    /// The current value of a feature (completion dword 0), or `None` when the controller does not
+    /// have it.
+    ///
+    /// # Errors
+    /// When the controller does not answer.
+    pub fn feature(&self, feature: FeatureId) -> Result<Option<u32>, NvmeError> {
+        let entry = Admin::get_feature(feature, 0);
+        match self.admin_command(&format!("Get Features ({feature})"), entry, false) {
+            Ok(completion) => Ok(Some(completion.result)),
+            Err(NvmeError::Command { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One look at the controller's health.
+    ///
+    /// # Errors
+    /// [`NvmeError::Gone`] or [`NvmeError::Fatal`].
+    pub fn check(&self) -> Result<(), NvmeError> {
+        wait::check(self.function.registers(), self.location(), "I/O", true).map(|_| ())
+    }
+
+    /// Where the controller is, for messages.
+    pub fn location(&self) -> &str {
+        self.function.location()
+    }
+
+    pub(crate) fn limit(&self, reason: String) -> NvmeError {
+        NvmeError::Limit { location: self.location().into(), reason }
+    }
+
+    pub(crate) fn unsupported(&self, reason: String) -> NvmeError {
+        NvmeError::Unsupported { location: self.location().into(), reason }
+    }
+
+    pub(crate) fn buffer(&self, bytes: usize) -> Result<DmaBuf, NvmeError> {
+        DmaBuf::new(self.function.dma(), bytes)
+            .map_err(|source| NvmeError::Memory { location: self.location().into(), source })
+    }
+
+    pub(crate) fn doorbell(&self, offset: usize) -> Result<F::Doorbell, NvmeError> {
+        let located = |source| NvmeError::Register { location: self.location().into(), source };
+        self.function.doorbell(offset).map_err(located)
+    }
+
+    /// Takes the lowest free queue identifier.
+    pub(crate) fn take_queue_id(&self) -> Result<u16, NvmeError> {
+        let mut used = lock(&self.used);
+        let free = (1..=self.queues).find(|qid| !used.contains(qid)).ok_or_else(|| {
+            let queues = self.queues;
+            self.limit(format!("all {queues} I/O queue pairs that the controller granted are in use; lower --numjobs"))
+        })?;
+        used.insert(free);
+        Ok(free)
+    }
+
+    pub(crate) fn free_queue_id(&self, qid: u16) {
+        lock(&self.used).remove(&qid);
+    }
+
+    /// Creates the completion queue, then the submission queue that posts to it (§7.6.1 step 9).
+    pub(crate) fn create_queues(
+        &self,
+        qid: u16,
+        sq: (u32, u64),
+        cq: (u32, u64),
+    ) -> Result<(), NvmeError> {
+        let zero_based = |entries: u32| (entries - 1) as u16;
+        let entry = Admin::create_cq(qid, zero_based(cq.0), cq.1);
+        self.admin_command(&format!("Create I/O Completion Queue {qid}"), entry, false)?;
+        let entry = Admin::create_sq(qid, zero_based(sq.0), sq.1, qid);
+        let created =
+            self.admin_command(&format!("Create I/O Submission Queue {qid}"), entry, false);
+        if let Err(error) = created {
+            let entry = Admin::delete_cq(qid);
+            self.admin_command(&format!("Delete I/O Completion Queue {qid}"), entry, false)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Deletes a queue pair: afterwards the device has let go of its memory (§5.6).
+    pub(crate) fn delete_queues(&self, qid: u16) -> Result<(), NvmeError> {
+        let entry = Admin::delete_sq(qid);
+        self.admin_command(&format!("Delete I/O Submission Queue {qid}"), entry, false)?;
+        let entry = Admin::delete_cq(qid);
+        self.admin_command(&format!("Delete I/O Completion Queue {qid}"), entry, false)?;
+        Ok(())
+    }
+
+    /// Keeps memory until the device is disabled.
+    pub(crate) fn retire<'a>(&self, memory: impl IntoIterator<Item = &'a DmaBuf>) {
+        lock(&self.retired).extend(memory.into_iter().cloned());
+    }
+
+    fn admin_command(
+        &self,
+        command: &str,
+        entry: SubmissionEntry,
+        moves_data: bool,
+    ) -> Result<CompletionEntry, NvmeError> {
+        lock(&self.admin).submit(&self.function, command, entry, moves_data)
+    }
+
+    /// Sends a command that fills the data page and reads it as `T`.
+    fn read_page<T: FromBytes>(
+        &self,
+        command: &str,
+        entry: SubmissionEntry,
+    ) -> Result<T, NvmeError> {
+        let mut page = [0; PAGE_BYTES];
+        let mut admin = lock(&self.admin);
+        admin.clear_data();
+        admin.submit(&self.function, command, entry, true)?;
+        admin.read_data(&mut page);
+        let (value, _) = T::read_from_prefix(&page)
+            .map_err(|_| self.limit(format!("{command} returns more than one page")))?;
+        Ok(value)
+    }
+
+    fn identify<T: FromBytes>(&self, cns: Cns, nsid: u32) -> Result<T, NvmeError> {
+        self.read_page(&format!("Identify ({cns}, NSID {nsid})"), Admin::identify(cns, nsid))
+    }
+
+    /// Steps 2 to 5 of §7.6.1: admin queues, configuration, enable, ready.
+    fn enable(&self, bound: Duration) -> Result<(), NvmeError> {
+        let registers = Access(&self.function);
+        let entries_z = ADMIN_ENTRIES - 1;
+        let attributes =
+            AdminQueueAttributes::new().with_sq_entries_z(entries_z).with_cq_entries_z(entries_z);
+        let (asq, acq) = lock(&self.admin).addresses();
+        registers.write32(reg::AQA, attributes.into_bits())?;
+        registers.write64(reg::ASQ, asq)?;
+        registers.write64(reg::ACQ, acq)?;
+        let configuration = ControllerConfiguration::new()
+            .with_sq_entry_log2(6)
+            .with_cq_entry_log2(4)
+            .with_enable(true);
+        registers.write32(reg::CC, configuration.into_bits())?;
+        registers.wait("CSTS.RDY after enabling", bound, true, |status| status.ready())
+    }
+
+    /// Set Features, Number of Queues (§5.21.1.7); both numbers are zero-based, asked and granted.
+    fn ask_for_queues(&self, asked: u16) -> Result<u16, NvmeError> {
+        let asked_z = asked.clamp(1, u16::MAX - 1) - 1;
+        let entry = Admin::set_feature(FeatureId::NUMBER_OF_QUEUES, queue_sizes(asked_z, asked_z));
+        let completion = self.admin_command("Set Features (Number of Queues)", entry, false)?;
+        let (sqs_z, cqs_z) = (completion.result as u16, (completion.result >> 16) as u16);
+        Ok(sqs_z.min(cqs_z).min(asked_z) + 1)
+    }
+
+    /// Normal shutdown (§7.6.2), then disable.
+    fn shut_down(&self) -> Result<(), NvmeError> {
+        let registers = Access(&self.function);
+        let named = Duration::from_micros(u64::from(self.identity.shutdown_us));
+        let bound = named.clamp(SHUTDOWN_WAIT, SHUTDOWN_WAIT_MAX);
+        let configuration = ControllerConfiguration::from_bits(registers.read32(reg::CC)?);
+        registers.write32(reg::CC, configuration.with_shutdown(1).into_bits())?;
+        let notified =
+            registers.wait("CSTS.SHST complete after shutdown", bound, false, |status| {
+                status.shutdown() == ShutdownStatus::Complete
+            });
+        // A controller that does not complete its shutdown is still to be disabled.
+        let ready_bound = Duration::from_millis(self.capabilities.timeout_ms()).max(READY_WAIT_MIN);
+        registers.disable(ready_bound)?;
+        notified
+    }
+}
+
+impl<F: Function> Drop for Controller<F> {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut_down() {
+            tracing::warn!("shutting down: {error}");
+        }
+    }
+}
+
+impl<F: Function> std::fmt::Debug for Controller<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Controller({}, {} queue pairs)", self.location(), self.queues)
+    }
+}
+
+/// A poisoned lock here means that another thread panicked between two admin commands; the data is
+/// plain and still valid, and the drive has to be shut down in any case.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Register access that knows whose registers they are.
+struct Access<'a, F: Function>(&'a F);
+
+impl<F: Function> Access<'_, F> {
+    fn registers(&self) -> &dyn Registers {
+        self.0.registers()
+    }
+
+    fn located(&self) -> impl Fn(RegisterError) -> NvmeError {
+        |source| NvmeError::Register { location: self.0.location().into(), source }
+    }
+
+    fn read32(&self, offset: usize) -> Result<u32, NvmeError> {
+        self.registers().read32(offset).map_err(self.located())
+    }
+
+    fn write32(&self, offset: usize, value: u32) -> Result<(), NvmeError> {
+        self.registers().write32(offset, value).map_err(self.located())
+    }
+
+    fn write64(&self, offset: usize, value: u64) -> Result<(), NvmeError> {
+        self.registers().write64(offset, value).map_err(self.located())
+    }
+
+    fn wait(
+        &self,
+        what: &'static str,
+        bound: Duration,
+        fatal_ends: bool,
+        done: impl Fn(nvpoll_spec::ControllerStatus) -> bool,
+    ) -> Result<(), NvmeError> {
+        wait::for_status(self.registers(), self.0.location(), what, bound, fatal_ends, done)
+    }
+
+    /// Reads CAP and refuses what this driver does not drive.
+    fn capabilities(&self) -> Result<Capabilities, NvmeError> {
+        let location = || self.0.location().to_owned();
+        let bits = self.registers().read64(reg::CAP).map_err(self.located())?;
+        if bits == u64::MAX {
+            return Err(NvmeError::Gone { location: location(), what: "CAP" });
+        }
+        let capabilities = Capabilities::from_bits(bits);
+        let unsupported = |reason| Err(NvmeError::Unsupported { location: location(), reason });
+        if capabilities.command_sets() & 1 == 0 {
+            return unsupported(format!(
+                "CAP is {bits:#018x}: the controller has no NVM command set (CSS bit 0)"
+            ));
+        }
+        let (page_bytes_min, _) = capabilities.page_bytes();
+        if page_bytes_min > PAGE_BYTES as u64 {
+            return unsupported(format!(
+                "the controller needs memory pages of {page_bytes_min} bytes (CAP.MPSMIN); this driver uses {PAGE_BYTES}"
+            ));
+        }
+        if capabilities.queue_entries_max() < 2 {
+            return unsupported("CAP.MQES is 0: the controller has no room for a queue".into());
+        }
+        Ok(capabilities)
+    }
+
+    /// Clears CC.EN and waits until the controller is not ready, as §7.6.1 step 1 asks: a
+    /// controller that is still becoming ready is waited for first (§3.1.5).
+    fn disable(&self, bound: Duration) -> Result<(), NvmeError> {
+        let configuration = ControllerConfiguration::from_bits(self.read32(reg::CC)?);
+        if configuration.enable() {
+            let settled = self.wait("CSTS.RDY before disabling", bound, false, |status| {
+                status.ready() || status.fatal()
+            });
+            if let Err(error @ NvmeError::Gone { .. }) = settled {
+                return Err(error);
+            }
+            let off = configuration.with_enable(false).with_shutdown(0);
+            self.write32(reg::CC, off.into_bits())?;
+        }
+        self.wait("CSTS.RDY clear after disabling", bound, false, |status| !status.ready())
+    }
+}

@@ -1,0 +1,470 @@
+//! A queue pair: the hot path.
+//!
+//! One thread owns one submission and one completion queue. [`push`](QueuePair::push) stores a
+//! command's entry, [`kick`](QueuePair::kick) rings one doorbell for all that were pushed, and
+//! [`reap`](QueuePair::reap) takes completions by one acquire load each and rings the other
+//! doorbell once.
+//!
+//! An I/O is named by its *tag*; each command of it by a *slot*. Usually they are the same number.
+//! An I/O longer than one command may carry is cut into equal *pieces*, each with a slot of its
+//! own, and is reported when the last piece completes. A slot's command identifier carries a
+//! generation above the slot's number, so that a completion which comes late or twice names a
+//! generation that is not outstanding, and is caught.
+
+use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX, PAGE_BYTES};
+use crate::prp::Lists;
+use crate::{Controller, Namespace, NvmeError, ProtocolError};
+use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
+use nvpoll_pci::Function;
+use nvpoll_spec::{NvmOpcode, Status, SubmissionEntry, reg};
+use std::sync::Arc;
+
+/// What [`Slot::outstanding`] holds when no command is.
+const IDLE: u32 = u32::MAX;
+
+/// The queue pair that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct PairOptions {
+    /// I/Os in flight at once; their tags are 0 to `depth - 1`.
+    pub depth: u16,
+    /// Largest I/O in bytes, a multiple of the block size.
+    pub io_bytes: u32,
+}
+
+/// One I/O, in the namespace's units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Read, Write or Flush.
+    pub opcode: NvmOpcode,
+    /// First logical block.
+    pub lba: u64,
+    /// Logical blocks; at least one, and without meaning for Flush.
+    pub blocks: u32,
+}
+
+/// An I/O that was not sent, because it does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the I/O is outside the namespace or the queue's shape, or its tag is in flight")]
+pub struct Rejected;
+
+/// What a command needs that does not change, and who it is.
+struct Slot {
+    prp1: u64,
+    /// Second entry for a command of the full length.
+    prp2: u64,
+    /// The outstanding command's CID, or [`IDLE`].
+    outstanding: u32,
+    /// The next command's CID.
+    cid: u16,
+    tag: u16,
+}
+
+/// An I/O that is cut into pieces: how many are outstanding, and the first error among them.
+#[derive(Clone, Copy)]
+struct Pieces {
+    left: u16,
+    status: Status,
+}
+
+/// One SQ and one CQ, owned by one thread, with a buffer for each tag.
+pub struct QueuePair<F: Function> {
+    // Hot: read or written for each I/O.
+    submissions: SubmissionRing,
+    completions: CompletionRing,
+    tail: F::Doorbell,
+    head: F::Doorbell,
+    slots: Box<[Slot]>,
+    slot_mask: u16,
+    qid: u16,
+    nsid: u32,
+    /// Blocks of an I/O of the full length, which is never cut when it equals `piece_blocks`.
+    io_blocks: u32,
+    /// Most blocks that one command carries.
+    piece_blocks: u32,
+    blocks: u64,
+    rung: u32,
+    // Cold from here on; `pieces` is empty where no I/O is cut.
+    pieces: Box<[Pieces]>,
+    pieces_max: u16,
+    block_log2: u8,
+    stride: usize,
+    buffers: DmaBuf,
+    lists: Lists,
+    controller: Arc<Controller<F>>,
+}
+
+impl<F: Function> QueuePair<F> {
+    /// Creates a queue pair on `namespace`.
+    ///
+    /// # Errors
+    /// [`NvmeError::Limit`] when depth or I/O size do not fit the controller; otherwise when
+    /// memory or queues have run out or the controller refuses.
+    pub fn new(
+        controller: &Arc<Controller<F>>,
+        namespace: &Namespace,
+        options: PairOptions,
+    ) -> Result<Self, NvmeError> {
+        let layout = Layout::new(controller, namespace, options)?;
+        let qid = controller.take_queue_id()?;
+        Self::build(controller, namespace, &layout, qid)
+            .inspect_err(|_| controller.free_queue_id(qid))
+    }
+
+    /// Most I/Os of `io_bytes` that one queue pair keeps in flight, by CAP.MQES and the identifiers.
+    pub fn depth_max(controller: &Controller<F>, namespace: &Namespace, io_bytes: u32) -> u32 {
+        let pieces = pieces_of(controller, namespace, io_bytes.max(1));
+        (commands_max(controller) / pieces).min(u32::from(u16::MAX))
+    }
+
+    fn build(
+        controller: &Arc<Controller<F>>,
+        namespace: &Namespace,
+        layout: &Layout,
+        qid: u16,
+    ) -> Result<Self, NvmeError> {
+        let Layout { tags, pieces_max, stride, entries, .. } = *layout;
+        let buffers = controller.buffer(usize::from(tags) * stride)?;
+        let lists = match Lists::bytes_per_tag(stride) {
+            0 => None,
+            bytes => Some(controller.buffer(usize::from(tags) * bytes)?),
+        };
+        let lists = Lists::new(lists, &buffers, usize::from(tags), stride);
+        let unfit =
+            || controller.limit(format!("a queue of {entries} entries does not fit its memory"));
+        let ring = |entry_bytes: usize| controller.buffer(entries as usize * entry_bytes);
+        let submissions = SubmissionRing::new(ring(64)?, entries).ok_or_else(unfit)?;
+        let completions = CompletionRing::new(ring(16)?, entries).ok_or_else(unfit)?;
+        let stride_bytes = controller.capabilities().doorbell_stride_bytes();
+        let tail = controller.doorbell(reg::sq_tail_doorbell(qid, stride_bytes))?;
+        let head = controller.doorbell(reg::cq_head_doorbell(qid, stride_bytes))?;
+        let slots: Box<[Slot]> =
+            (0..tags * pieces_max).map(|slot| layout.slot(slot, &buffers, &lists)).collect();
+        let cut = if pieces_max > 1 { usize::from(tags) } else { 0 };
+        // The last step that can fail: from here on the device knows the memory, and dropping the
+        // pair takes it back.
+        let rings = ((entries, submissions.iova()), (entries, completions.iova()));
+        if let Err(error) = controller.create_queues(qid, rings.0, rings.1) {
+            // Whether the device took the queue is not certain after a time-out.
+            controller.retire([submissions.memory(), completions.memory()]);
+            return Err(error);
+        }
+        Ok(Self {
+            submissions,
+            completions,
+            tail,
+            head,
+            slot_mask: layout.slot_mask,
+            slots,
+            qid,
+            nsid: namespace.nsid,
+            io_blocks: layout.io_blocks,
+            piece_blocks: layout.piece_blocks,
+            blocks: namespace.blocks,
+            rung: 0,
+            pieces: vec![Pieces { left: 0, status: Status::SUCCESS }; cut].into(),
+            pieces_max,
+            block_log2: namespace.block_log2,
+            stride,
+            buffers,
+            lists,
+            controller: Arc::clone(controller),
+        })
+    }
+
+    /// Stores `io`'s entry under `tag`, whose buffer its data goes to or comes from. The device
+    /// sees nothing before [`kick`](Self::kick).
+    ///
+    /// # Errors
+    /// [`Rejected`] when the I/O reaches beyond the namespace or the queue's I/O size, the tag is
+    /// not below the depth, or its last I/O is still in flight; nothing was stored then.
+    #[inline(always)]
+    pub fn push(&mut self, tag: u16, io: Io) -> Result<(), Rejected> {
+        let inside = io.blocks.wrapping_sub(1) < self.io_blocks
+            && io.lba.checked_add(u64::from(io.blocks)).is_some_and(|end| end <= self.blocks);
+        if io.opcode == NvmOpcode::FLUSH {
+            return self.push_flush(tag);
+        }
+        if !inside {
+            return Err(Rejected);
+        }
+        if self.pieces_max > 1 {
+            return self.push_pieces(tag, io);
+        }
+        let slot = self.slots.get_mut(usize::from(tag)).ok_or(Rejected)?;
+        if slot.outstanding != IDLE {
+            return Err(Rejected);
+        }
+        let (prp1, mut prp2) = (slot.prp1, slot.prp2);
+        if io.blocks != self.io_blocks {
+            prp2 = self.short_prps(tag, 0, io.blocks).1;
+        }
+        self.store(tag, io, prp1, prp2);
+        Ok(())
+    }
+
+    /// Rings the tail doorbell once for all that was pushed since the last time.
+    #[inline(always)]
+    pub fn kick(&mut self) {
+        let tail = self.submissions.tail();
+        if tail != self.rung {
+            self.rung = tail;
+            self.tail.ring(tail);
+        }
+    }
+
+    /// Takes the completions that are there, at most a queue's worth, and reports each I/O that
+    /// they complete with its tag; then rings the head doorbell once. Returns the I/Os reported.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] when a completion names no outstanding command: the run is void.
+    #[inline(always)]
+    pub fn reap(&mut self, sink: &mut impl FnMut(u16, Status)) -> Result<u32, ProtocolError> {
+        let mut reported = 0;
+        let mut taken = 0;
+        while taken < self.completions.entries() {
+            let Some(upper) = self.completions.peek() else { break };
+            self.completions.advance();
+            taken += 1;
+            let (cid, status) = ((upper >> 32) as u16, Status::from_entry((upper >> 48) as u16));
+            let slot = self.slots.get_mut(usize::from(cid & self.slot_mask));
+            let Some(slot) = slot.filter(|slot| slot.outstanding == u32::from(cid)) else {
+                return Err(ProtocolError::UnknownCid { qid: self.qid, cid });
+            };
+            if (upper >> 16) as u16 != self.qid {
+                return Err(ProtocolError::WrongQueue {
+                    qid: self.qid,
+                    sq_id: (upper >> 16) as u16,
+                });
+            }
+            slot.outstanding = IDLE;
+            slot.cid = cid.wrapping_add(self.slot_mask + 1);
+            let tag = slot.tag;
+            if self.pieces_max > 1 {
+                reported += self.finish_piece(tag, status, sink);
+            } else {
+                sink(tag, status);
+                reported += 1;
+            }
+        }
+        if taken > 0 {
+            self.head.ring(self.completions.head());
+        }
+        Ok(reported)
+    }
+
+    /// Most commands that one I/O of the full length is cut into.
+    pub fn pieces_max(&self) -> u16 {
+        self.pieces_max
+    }
+
+    /// Copies `data` to the start of `tag`'s buffer, cut at the buffer's end.
+    pub fn fill(&mut self, tag: u16, data: &[u8]) {
+        if usize::from(tag) < self.tags() {
+            let length = data.len().min(self.stride);
+            self.buffers.write(usize::from(tag) * self.stride, &data[..length]);
+        }
+    }
+
+    /// Copies the start of `tag`'s buffer to `data`, cut at the buffer's end.
+    pub fn copy_out(&self, tag: u16, data: &mut [u8]) {
+        if usize::from(tag) < self.tags() {
+            let length = data.len().min(self.stride);
+            self.buffers.read(usize::from(tag) * self.stride, &mut data[..length]);
+        }
+    }
+
+    /// One look at the controller's health, for a caller that has polled in vain for long.
+    ///
+    /// # Errors
+    /// When the device is gone or reports a fatal error.
+    #[cold]
+    pub fn check(&self) -> Result<(), NvmeError> {
+        self.controller.check()
+    }
+
+    /// Where the controller is, for messages.
+    pub fn location(&self) -> &str {
+        self.controller.location()
+    }
+
+    fn tags(&self) -> usize {
+        self.slots.len() / usize::from(self.pieces_max)
+    }
+
+    /// Marks `slot` outstanding and stores its entry. The slot is one of this queue's.
+    #[inline(always)]
+    fn store(&mut self, slot: u16, io: Io, prp1: u64, prp2: u64) {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
+        state.outstanding = u32::from(state.cid);
+        let mut entry =
+            SubmissionEntry::io(io.opcode, self.nsid, io.lba, io.blocks.wrapping_sub(1) as u16);
+        entry.cid = state.cid;
+        entry.prp1 = prp1;
+        entry.prp2 = prp2;
+        self.submissions.push(entry.to_words());
+    }
+
+    /// A flush has no data, no range, and is never cut.
+    #[cold]
+    fn push_flush(&mut self, tag: u16) -> Result<(), Rejected> {
+        let slot = tag.checked_mul(self.pieces_max).ok_or(Rejected)?;
+        self.require_idle(slot, 1)?;
+        if let Some(pieces) = self.pieces.get_mut(usize::from(tag)) {
+            *pieces = Pieces { left: 1, status: Status::SUCCESS };
+        }
+        self.store(slot, Io { opcode: NvmOpcode::FLUSH, lba: 0, blocks: 1 }, 0, 0);
+        Ok(())
+    }
+
+    /// Cuts an I/O into as few pieces as carry it, of lengths that differ by at most one block.
+    fn push_pieces(&mut self, tag: u16, io: Io) -> Result<(), Rejected> {
+        let first = tag.checked_mul(self.pieces_max).ok_or(Rejected)?;
+        let count = io.blocks.div_ceil(self.piece_blocks);
+        self.require_idle(first, count as u16)?;
+        let pieces = self.pieces.get_mut(usize::from(tag)).ok_or(Rejected)?;
+        *pieces = Pieces { left: count as u16, status: Status::SUCCESS };
+        let (each, longer) = (io.blocks / count, io.blocks % count);
+        let mut done = 0;
+        for piece in 0..count {
+            let blocks = each + u32::from(piece < longer);
+            let (prp1, prp2) = self.short_prps(tag, done, blocks);
+            let part = Io { opcode: io.opcode, lba: io.lba + u64::from(done), blocks };
+            self.store(first + piece as u16, part, prp1, prp2);
+            done += blocks;
+        }
+        Ok(())
+    }
+
+    /// Whether `count` slots from `first` on exist and are idle.
+    fn require_idle(&self, first: u16, count: u16) -> Result<(), Rejected> {
+        let range = usize::from(first)..usize::from(first) + usize::from(count);
+        let slots = self.slots.get(range).ok_or(Rejected)?;
+        if slots.iter().all(|slot| slot.outstanding == IDLE) { Ok(()) } else { Err(Rejected) }
+    }
+
+    /// PRPs of `blocks` blocks from block `first` of `tag`'s buffer on.
+    fn short_prps(&self, tag: u16, first: u32, blocks: u32) -> (u64, u64) {
+        let offset = (first as usize) << self.block_log2;
+        let bytes = (blocks as usize) << self.block_log2;
+        self.lists.prps(&self.buffers, self.stride, usize::from(tag), offset, bytes)
+    }
+
+    /// Counts a piece down; the last one reports its I/O with the first error among all pieces.
+    fn finish_piece(
+        &mut self,
+        tag: u16,
+        status: Status,
+        sink: &mut impl FnMut(u16, Status),
+    ) -> u32 {
+        let Some(pieces) = self.pieces.get_mut(usize::from(tag)) else { return 0 };
+        if pieces.status.is_success() {
+            pieces.status = status;
+        }
+        pieces.left -= 1;
+        if pieces.left > 0 {
+            return 0;
+        }
+        sink(tag, pieces.status);
+        1
+    }
+}
+
+impl<F: Function> Drop for QueuePair<F> {
+    fn drop(&mut self) {
+        let deleted = self.controller.delete_queues(self.qid);
+        let Err(error) = deleted else {
+            return self.controller.free_queue_id(self.qid);
+        };
+        // The device may still reach this memory: it is kept until the device is disabled, and the
+        // identifier stays taken.
+        tracing::warn!("taking back queue pair {}: {error}", self.qid);
+        self.controller.retire([&self.buffers, self.submissions.memory()]);
+        self.controller.retire([self.completions.memory()]);
+        self.controller.retire(self.lists.memory());
+    }
+}
+
+impl<F: Function> std::fmt::Debug for QueuePair<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (qid, tags) = (self.qid, self.tags());
+        write!(f, "QueuePair({qid} of {}, {tags} tags)", self.controller.location())
+    }
+}
+
+/// Most commands outstanding on one queue: one entry of the ring stays free, so that full and
+/// empty differ (§4.1.2).
+fn commands_max<F: Function>(controller: &Controller<F>) -> u32 {
+    (controller.capabilities().queue_entries_max() - 1).min(COMMANDS_MAX)
+}
+
+/// Blocks that one command carries: CDW12 holds 16 bits, zero-based.
+fn piece_blocks_max<F: Function>(controller: &Controller<F>, namespace: &Namespace) -> u32 {
+    (controller.command_bytes_max() >> namespace.block_log2).clamp(1, 1 << 16)
+}
+
+fn pieces_of<F: Function>(controller: &Controller<F>, namespace: &Namespace, bytes: u32) -> u32 {
+    bytes.div_ceil(namespace.block_bytes).div_ceil(piece_blocks_max(controller, namespace))
+}
+
+/// The sizes of a queue pair, checked.
+struct Layout {
+    tags: u16,
+    pieces_max: u16,
+    slot_mask: u16,
+    io_blocks: u32,
+    piece_blocks: u32,
+    block_log2: u8,
+    stride: usize,
+    entries: u32,
+}
+
+impl Layout {
+    fn new<F: Function>(
+        controller: &Controller<F>,
+        namespace: &Namespace,
+        options: PairOptions,
+    ) -> Result<Self, NvmeError> {
+        let PairOptions { depth, io_bytes } = options;
+        let block_bytes = namespace.block_bytes;
+        if io_bytes == 0 || io_bytes % block_bytes != 0 || io_bytes > IO_BYTES_MAX {
+            return Err(controller.limit(format!(
+                "I/Os of {io_bytes} bytes were asked for; the size must be a multiple of the block size, {block_bytes}, and at most {IO_BYTES_MAX}"
+            )));
+        }
+        let depth_max = QueuePair::depth_max(controller, namespace, io_bytes);
+        if depth == 0 || u32::from(depth) > depth_max {
+            let entries = controller.capabilities().queue_entries_max();
+            let pieces = pieces_of(controller, namespace, io_bytes);
+            return Err(controller.limit(format!(
+                "a depth of {depth} was asked for; 1 to {depth_max} is possible (the controller's queues have {entries} entries, CAP.MQES, and an I/O of {io_bytes} bytes takes {pieces} commands)"
+            )));
+        }
+        let io_blocks = io_bytes / block_bytes;
+        let pieces_max = pieces_of(controller, namespace, io_bytes) as u16;
+        let slots = depth * pieces_max;
+        Ok(Self {
+            tags: depth,
+            pieces_max,
+            // One bit more than the slots need, where they fill their bits: CID FFFFh, which the
+            // error log uses for "no command" (§5.14.1.1), is then never a command's.
+            slot_mask: (u32::from(slots) + 1).next_power_of_two().wrapping_sub(1) as u16,
+            io_blocks,
+            piece_blocks: piece_blocks_max(controller, namespace),
+            block_log2: namespace.block_log2,
+            stride: (io_bytes as usize).next_multiple_of(PAGE_BYTES),
+            entries: u32::from(slots) + 1,
+        })
+    }
+
+    /// Slot `slot` with the PRPs of its part of a full-length I/O.
+    fn slot(&self, slot: u16, buffers: &DmaBuf, lists: &Lists) -> Slot {
+        let tag = slot / self.pieces_max;
+        let (prp1, prp2) = if self.pieces_max == 1 {
+            let bytes = (self.io_blocks as usize) << self.block_log2;
+            lists.prps(buffers, self.stride, usize::from(tag), 0, bytes)
+        } else {
+            (0, 0)
+        };
+        Slot { prp1, prp2, outstanding: IDLE, cid: slot, tag }
+    }
+}
