@@ -1,0 +1,75 @@
+//! Latencies as people read them: nanoseconds, mean, extremes, percentiles.
+
+use super::recorder::Extent;
+use hdrhistogram::Histogram;
+
+/// Percentiles that a summary holds.
+pub const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
+
+/// Decimal digits that the histogram keeps; far finer than the buckets it is filled from.
+const HISTOGRAM_DIGITS: u8 = 3;
+
+/// One percentile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percentile {
+    /// Which, in percent.
+    pub percent: f64,
+    /// As many I/Os as `percent` says took at most this long, in nanoseconds.
+    pub ns: u64,
+    /// I/Os that took longer. A percentile that few I/Os lie beyond says little.
+    pub beyond: u64,
+}
+
+/// Latencies of a set of I/Os, in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatencySummary {
+    /// I/Os.
+    pub count: u64,
+    /// Shortest, exact to the clock's tick.
+    pub min_ns: u64,
+    /// Mean, from the exact sum.
+    pub mean_ns: f64,
+    /// Longest, exact to the clock's tick.
+    pub max_ns: u64,
+    /// One for each of [`PERCENTILES`], in that order, each at most 0.5 % off.
+    pub percentiles: [Percentile; PERCENTILES.len()],
+}
+
+impl LatencySummary {
+    /// From buckets (middle in ticks, count) and the exact extremes; `None` without I/Os.
+    ///
+    /// The middle of a bucket stands for all its I/Os; a percentile is clamped to the observed
+    /// extremes, so that none lies below the minimum or above the maximum.
+    pub(super) fn new(
+        buckets: impl Iterator<Item = (f64, u64)>,
+        extent: &Extent,
+        ns_per_tick: f64,
+    ) -> Option<Self> {
+        let (min_ticks, max_ticks) = extent.min_max_ticks()?;
+        let to_ns = |ticks: u64| (ticks as f64 * ns_per_tick).round() as u64;
+        let (min_ns, max_ns) = (to_ns(min_ticks), to_ns(max_ticks));
+        // One to the longest seen; the type wants an upper bound of at least 2.
+        let mut histogram = Histogram::<u64>::new_with_max(max_ns.max(2), HISTOGRAM_DIGITS).ok()?;
+        for (ticks, count) in buckets {
+            let ns = (ticks * ns_per_tick).round() as u64;
+            histogram.record_n(ns.clamp(min_ns, max_ns), count).ok()?;
+        }
+        let count = histogram.len();
+        let percentiles = PERCENTILES.map(|percent| {
+            let edge_ns = histogram.value_at_quantile(percent / 100.0);
+            let within = histogram.count_between(0, edge_ns);
+            Percentile {
+                percent,
+                ns: edge_ns.clamp(min_ns, max_ns),
+                beyond: count.saturating_sub(within),
+            }
+        });
+        let mean_ns = extent.sum_ticks() as f64 * ns_per_tick / count as f64;
+        Some(Self { count, min_ns, mean_ns, max_ns, percentiles })
+    }
+
+    /// The value of `percent`, where it is one of [`PERCENTILES`].
+    pub fn percentile(&self, percent: f64) -> Option<Percentile> {
+        self.percentiles.iter().copied().find(|p| p.percent == percent)
+    }
+}

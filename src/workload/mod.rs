@@ -1,0 +1,21 @@
+//! What is asked of a target: which operations, where, how large, how many at once.
+//!
+//! Start reading at [`Workload`], the description, then [`Generator`], which turns it into
+//! operations, one in constant time, as fast as the loop that asks for them needs.
+//!
+//! # What it does not do
+//!
+//! No map of visited blocks is kept, as with fio's `norandommap`: random offsets are independent
+//! draws, and a block may come up twice. It holds no data and moves none.
+
+mod generator;
+mod rw;
+mod suite;
+pub mod units;
+
+mod spec;
+
+pub use generator::Generator;
+pub use rw::{Rw, UnknownRw};
+pub use spec::{BS_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, Span, Workload, WorkloadError};
+pub use suite::{Suite, UnknownSuite};
