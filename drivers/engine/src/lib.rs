@@ -11,6 +11,11 @@
 //! has happened before [`Engine::open`] is called.
 
 #[cfg(target_os = "linux")]
+mod block;
+mod bounds;
+#[cfg(target_os = "linux")]
+mod calls;
+#[cfg(target_os = "linux")]
 pub mod io_uring;
 mod kinds;
 pub mod null;
@@ -175,6 +180,9 @@ pub trait Engine: Sized + Send + Sync {
 /// formatting in it, and system calls only in [`kick`](Self::kick) and [`reap`](Self::reap) of
 /// kernel engines.
 pub trait Queue {
+    /// Whether [`reap`](Self::reap) sleeps while it waits, rather than look once and return.
+    const SLEEPS: bool = false;
+
     /// Prepares `operation` under `tag`, which is not in flight. The caller keeps the contract of
     /// [`Tag`] and [`Operation`]; an engine that could do harm otherwise checks it and fails the
     /// I/O with [`IoStatus::REJECTED`] from the next `reap`.

@@ -1,0 +1,369 @@
+//! A worker's ring with its buffers: tags in, completions out.
+
+#![allow(unsafe_code)]
+
+use super::ring::{Entry, FileRef, Ring, op};
+use super::{Features, buffer_stride, explain_unpinned};
+use crate::block::BlockTarget;
+use crate::bounds::Bounds;
+use crate::{
+    EngineError, Geometry, IoStatus, Operation, OperationKind, Queue, QueueShape, Tag, Wait,
+};
+use nvpoll_mem::Pages;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The generation's first bit in a cookie, which the tag stands below. It is set while the tag is
+/// in flight, so that a completion of an idle or an earlier I/O matches no cookie.
+const GENERATION: u64 = 1 << 16;
+
+/// Times in a row that the kernel may refuse to take I/O for want of memory.
+const STARVED_MAX: u32 = 100_000;
+
+/// How long a dropped queue waits for I/O in flight before it gives up its memory instead.
+const DROP_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// `IORING_FSYNC_DATASYNC`, in the entry's flags.
+const DATASYNC: u64 = 1 << 32;
+
+/// `IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY`, in the entry's flags.
+const CANCEL_ANYTHING: u64 = (1 << 0 | 1 << 2) << 32;
+
+/// What belongs to one tag.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Tag and generation: what the entry in flight carries as user data.
+    cookie: u64,
+    /// Bytes that the I/O in flight is to move.
+    bytes: u32,
+}
+
+/// A worker's ring. It stays on the thread that made it.
+#[derive(Debug)]
+pub struct IoUringQueue {
+    ring: Ring,
+    slots: Box<[Slot]>,
+    bounds: Bounds,
+    buffers_address: u64,
+    buffer_stride: u64,
+    read_head: u64,
+    write_head: u64,
+    /// Something stands in `rejected` or `misused`.
+    has_exception: bool,
+    // Cold from here on.
+    starved: u32,
+    rejected: Vec<Tag>,
+    misused: Option<Tag>,
+    file_ref: FileRef,
+    /// `None` once given up to the kernel.
+    buffers: Option<Pages>,
+    _file: Arc<File>,
+}
+
+impl IoUringQueue {
+    pub(super) fn new(
+        mut ring: Ring,
+        target: &BlockTarget,
+        shape: QueueShape,
+        geometry: &Geometry,
+    ) -> Result<(Self, Features), EngineError> {
+        let depth = shape.depth as usize;
+        let stride = buffer_stride(shape.io_bytes);
+        let buffers = Pages::new(depth.saturating_mul(stride))
+            .map_err(|error| EngineError::Failed(error.to_string()))?;
+        // SAFETY: the queue keeps the buffers for as long as an I/O is in flight; see `drop`.
+        let pinned = unsafe { ring.register_buffer(&buffers) }
+            .map_err(|error| explain_unpinned(&error, buffers.bytes()));
+        let text = |error: io::Error| error.to_string();
+        let features = Features {
+            flags: ring.flags(),
+            buffers: pinned,
+            file: ring.register_file(&target.file).map_err(text),
+            ring: ring.register_self().map_err(text),
+        };
+        let file_ref = match features.file {
+            Ok(()) => FileRef::Registered,
+            Err(_) => FileRef::Descriptor(target.file.as_raw_fd()),
+        };
+        let (read, write) = match features.buffers {
+            Ok(()) => (op::READ_FIXED, op::WRITE_FIXED),
+            Err(_) => (op::READ, op::WRITE),
+        };
+        let idle = |tag| Slot { cookie: tag + 2 * GENERATION, bytes: 0 };
+        let queue = Self {
+            ring,
+            slots: (0..u64::from(shape.depth)).map(idle).collect(),
+            bounds: Bounds::new(geometry, shape.io_bytes, target.writable),
+            buffers_address: buffers.as_ptr().expose_provenance() as u64,
+            buffer_stride: stride as u64,
+            read_head: Entry::head(read, file_ref),
+            write_head: Entry::head(write, file_ref),
+            has_exception: false,
+            starved: 0,
+            rejected: Vec::with_capacity(depth),
+            misused: None,
+            file_ref,
+            buffers: Some(buffers),
+            _file: Arc::clone(&target.file),
+        };
+        Ok((queue, features))
+    }
+
+    #[cold]
+    fn reject(&mut self, tag: Tag) {
+        self.has_exception = true;
+        self.rejected.push(tag);
+    }
+
+    #[cold]
+    fn misuse(&mut self, tag: Tag) {
+        self.has_exception = true;
+        self.misused = Some(tag);
+    }
+
+    #[cold]
+    fn push_flush(&mut self, user_data: u64) {
+        let entry = Entry {
+            head: Entry::head(op::FSYNC, self.file_ref),
+            bytes_and_flags: DATASYNC,
+            user_data,
+            ..Entry::default()
+        };
+        // SAFETY: a flush names no memory; the tag was idle, so the ring has room.
+        unsafe { self.ring.push(&entry) };
+    }
+
+    /// Reports what was refused since the last time.
+    #[cold]
+    fn report_exceptions(
+        &mut self,
+        sink: &mut impl FnMut(Tag, IoStatus),
+    ) -> Result<u32, EngineError> {
+        if let Some(tag) = self.misused {
+            return Err(EngineError::Failed(format!(
+                "tag {} was pushed beyond the depth of {} or while in flight; this is a bug of the \
+                 program, please report it",
+                tag.0,
+                self.slots.len()
+            )));
+        }
+        self.has_exception = false;
+        let mut count = 0;
+        for tag in self.rejected.drain(..) {
+            if let Some(slot) = self.slots.get_mut(tag.index()) {
+                slot.cookie += GENERATION;
+            }
+            sink(tag, IoStatus::REJECTED);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// One system call: submits what is pending, and waits if there is nothing to report.
+    #[inline(always)]
+    fn enter(&mut self, wait: Wait, has_some: bool) -> Result<(), EngineError> {
+        let result = match wait {
+            Wait::Upto(limit) if !has_some => self.ring.enter(1, Some(limit)),
+            _ if self.ring.pending() == 0 && self.ring.in_flight() == 0 => return Ok(()),
+            _ => self.ring.enter(0, None),
+        };
+        if result.is_err() || self.ring.pending() != 0 || self.ring.has_overflowed() {
+            return self.enter_again(result);
+        }
+        Ok(())
+    }
+
+    /// The kernel stops at an entry that it finds invalid, having completed it with an error, and
+    /// when it has no memory. The first is gone on from, the second is left to the next pass.
+    #[cold]
+    fn enter_again(&mut self, first: io::Result<()>) -> Result<(), EngineError> {
+        let mut result = first;
+        loop {
+            if self.ring.has_overflowed() {
+                return Err(failed("the completion ring has overflowed", "this is a bug"));
+            }
+            match result {
+                Ok(()) => {}
+                Err(ref error) if is_shortage(error) && self.starved < STARVED_MAX => {
+                    self.starved += 1;
+                    return Ok(());
+                }
+                Err(error) => {
+                    let seen = format!("io_uring_enter failed: {error}");
+                    return Err(failed(&seen, "see `dmesg` for what the kernel says"));
+                }
+            }
+            let before = self.ring.pending();
+            if before == 0 {
+                self.starved = 0;
+                return Ok(());
+            }
+            result = self.ring.enter(0, None);
+            if result.is_ok() && self.ring.pending() == before {
+                result = Err(io::Error::from_raw_os_error(libc::EAGAIN));
+            }
+        }
+    }
+
+    /// The tag of a completion, idle from now on, and how its I/O ended.
+    #[inline(always)]
+    fn complete(&mut self, user_data: u64, result: i32) -> Option<(Tag, IoStatus)> {
+        let tag = Tag(user_data as u16);
+        let slot = self.slots.get_mut(tag.index()).filter(|slot| slot.cookie == user_data)?;
+        slot.cookie = user_data + GENERATION;
+        let status = if result as u32 == slot.bytes { IoStatus::OK } else { failure(result) };
+        Some((tag, status))
+    }
+}
+
+impl Queue for IoUringQueue {
+    #[inline(always)]
+    fn push(&mut self, tag: Tag, operation: Operation) {
+        let Some(slot) = self.slots.get_mut(tag.index()) else { return self.misuse(tag) };
+        let user_data = slot.cookie + GENERATION;
+        if user_data & GENERATION == 0 {
+            return self.misuse(tag);
+        }
+        let Operation { kind, offset, bytes } = operation;
+        *slot = Slot { cookie: user_data, bytes };
+        if kind == OperationKind::Flush {
+            slot.bytes = 0;
+            return self.push_flush(user_data);
+        }
+        if !self.bounds.admits(&operation) {
+            return self.reject(tag);
+        }
+        let is_write = kind == OperationKind::Write;
+        let entry = Entry {
+            head: if is_write { self.write_head } else { self.read_head },
+            offset,
+            address: self.buffers_address + self.buffer_stride * u64::from(tag.0),
+            bytes_and_flags: u64::from(bytes),
+            user_data,
+        };
+        // SAFETY: the tag is below the depth and the length within the tag's buffer, which stays
+        // until the completion was taken; the tag was idle, so the ring has room.
+        unsafe { self.ring.push(&entry) };
+    }
+
+    /// Leaves the system call to `reap`, which waits by the same one.
+    #[inline(always)]
+    fn kick(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn reap(
+        &mut self,
+        wait: Wait,
+        sink: &mut impl FnMut(Tag, IoStatus),
+    ) -> Result<u32, EngineError> {
+        let mut count = 0;
+        if self.has_exception {
+            count = self.report_exceptions(sink)?;
+        }
+        let mut ready = self.ring.ready();
+        if ready == 0 || self.ring.pending() != 0 {
+            self.enter(wait, count + ready != 0)?;
+            ready = self.ring.ready();
+        }
+        for _ in 0..ready {
+            let (user_data, result) = self.ring.take();
+            let Some((tag, status)) = self.complete(user_data, result) else {
+                self.ring.release_taken();
+                return Err(stray(user_data, result));
+            };
+            sink(tag, status);
+        }
+        self.ring.release_taken();
+        Ok(count + ready)
+    }
+
+    fn fill(&mut self, tag: Tag, data: &[u8]) {
+        let stride = self.buffer_stride as usize;
+        if let Some(buffers) = &self.buffers
+            && tag.index() < self.slots.len()
+        {
+            buffers.write(tag.index() * stride, data.get(..stride).unwrap_or(data));
+        }
+    }
+
+    fn copy_out(&self, tag: Tag, data: &mut [u8]) {
+        let stride = self.buffer_stride as usize;
+        if let Some(buffers) = &self.buffers
+            && tag.index() < self.slots.len()
+        {
+            let bytes = data.len().min(stride);
+            buffers.read(tag.index() * stride, &mut data[..bytes]);
+        }
+    }
+}
+
+impl Drop for IoUringQueue {
+    /// The kernel may write to the buffers of I/O in flight: it is waited for, or else they are
+    /// never given back.
+    fn drop(&mut self) {
+        if !self.quiesce() {
+            std::mem::forget(self.buffers.take());
+        }
+    }
+}
+
+impl IoUringQueue {
+    /// Cancels what has not started and waits for the rest; whether nothing is left.
+    fn quiesce(&mut self) -> bool {
+        if self.ring.in_flight() == 0 {
+            return true;
+        }
+        let deadline = Instant::now() + DROP_WAIT_MAX;
+        self.ring.discard_pending();
+        let cancel = Entry {
+            head: Entry::head(op::ASYNC_CANCEL, FileRef::Descriptor(-1)),
+            bytes_and_flags: CANCEL_ANYTHING,
+            user_data: u64::MAX,
+            ..Entry::default()
+        };
+        // SAFETY: it names no memory, and nothing else is pending.
+        unsafe { self.ring.push(&cancel) };
+        while self.ring.pending() != 0 || self.ring.in_flight() != 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.ring.enter(1, Some(left)).is_err() {
+                return false;
+            }
+            for _ in 0..self.ring.ready() {
+                self.ring.take();
+            }
+            self.ring.release_taken();
+        }
+        true
+    }
+}
+
+/// Statuses other than success: the kernel gives the bytes moved, or a negative error number.
+#[cold]
+fn failure(result: i32) -> IoStatus {
+    if result < 0 { IoStatus::errno(result.wrapping_neg()) } else { IoStatus::SHORT }
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY))
+}
+
+fn failed(seen: &str, advice: &str) -> EngineError {
+    EngineError::Failed(format!("engine io_uring: {seen}; {advice}"))
+}
+
+#[cold]
+fn stray(user_data: u64, result: i32) -> EngineError {
+    let (tag, generation) = (user_data & (GENERATION - 1), user_data / GENERATION);
+    failed(
+        &format!(
+            "a completion of tag {tag}, generation {generation}, result {result} matches no I/O in \
+             flight (late, doubled or foreign)"
+        ),
+        "the figures of this run cannot be trusted",
+    )
+}
