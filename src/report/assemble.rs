@@ -1,0 +1,344 @@
+//! From rounds to rows.
+
+use super::environment::Environment;
+use super::marks::{self, Mark};
+use super::model::{
+    Drive, ErrorCount, Flushes, LatNs, Polls, RatioTo, Report, RoundSummary, Row, SCHEMA, Side,
+};
+use crate::measure::{CpuUse, Direction, Interval, Recorder, mean_interval, ratio};
+use crate::workload::Workload;
+use std::collections::BTreeMap;
+
+/// What a round ran on, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Engine and operating system, as a column heading.
+    pub stack: String,
+    /// Engine's name.
+    pub engine: String,
+    /// Every drive that it ran on at once.
+    pub drives: Vec<Drive>,
+    /// How the engine ran, as name and value.
+    pub facts: BTreeMap<String, String>,
+}
+
+impl Ran {
+    /// All targets, joined with commas.
+    pub fn target(&self) -> String {
+        self.drives.iter().map(|drive| drive.target.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether `other` belongs to the same row. Facts may differ from round to round.
+    fn is_same_row(&self, other: &Self) -> bool {
+        self.stack == other.stack && self.engine == other.engine && self.target() == other.target()
+    }
+}
+
+/// One workload on one stack, once. Where nothing could be measured, `elapsed_s` is 0, the recorder
+/// empty, `complete` false and a mark says why: the row then shows that it is missing.
+#[derive(Clone, Debug)]
+pub struct RoundResult {
+    /// Number of the round, from 1.
+    pub round: u32,
+    /// What was asked.
+    pub workload: Workload,
+    /// What it ran on.
+    pub ran: Ran,
+    /// Everything that its workers recorded, merged.
+    pub recorder: Recorder,
+    /// Nanoseconds a tick of the recorder's latencies.
+    pub ns_per_tick: f64,
+    /// Seconds of the measured window, as measured.
+    pub elapsed_s: f64,
+    /// Processor use in it.
+    pub cpu: CpuUse,
+    /// I/Os in flight, mean over the window, counted over all workers; `None` when not counted.
+    pub in_flight_mean: Option<f64>,
+    /// Looks at the completion queue; `None` where the engine does not poll.
+    pub polls: Option<Polls>,
+    /// Whether it ran to its planned end.
+    pub complete: bool,
+    /// What the run has to say against it.
+    pub marks: Vec<Mark>,
+}
+
+impl RoundResult {
+    /// Whether there is anything to make a figure of.
+    fn is_measured(&self) -> bool {
+        self.elapsed_s.is_finite() && self.elapsed_s > 0.0
+    }
+
+    /// I/Os a second, of one direction or of both.
+    fn iops(&self, direction: Option<Direction>) -> Option<f64> {
+        self.is_measured().then(|| count(&self.recorder, direction) as f64 / self.elapsed_s)
+    }
+
+    fn bw_bytes(&self, direction: Option<Direction>) -> Option<f64> {
+        Some(self.iops(direction)? * f64::from(self.workload.bs_bytes))
+    }
+
+    fn in_flight_asked(&self) -> f64 {
+        f64::from(self.workload.iodepth)
+            * f64::from(self.workload.numjobs)
+            * self.ran.drives.len() as f64
+    }
+
+    fn summary(&self, order: u32) -> RoundSummary {
+        RoundSummary {
+            round: self.round,
+            order,
+            complete: self.complete,
+            elapsed_s: finite_or_0(self.elapsed_s),
+            ios: self.recorder.count_all(),
+            iops: self.iops(None),
+            bw_bytes: self.bw_bytes(None),
+            lat_ns: lat_ns(&self.recorder, None, self.ns_per_tick),
+            cpu: finite_cpu(self.cpu),
+            in_flight_mean: self.in_flight_mean.filter(|mean| mean.is_finite()),
+            errors: self.recorder.errors().total(),
+            polls: self.polls,
+        }
+    }
+}
+
+impl Report {
+    /// Makes rows of `rounds`, which are in the order in which they ran. The stack that ran first
+    /// is the one that the others are compared with. `complete` says whether everything planned was
+    /// attempted; rounds and rows that are not complete make the report incomplete, too.
+    pub fn assemble(
+        plan: serde_json::Value,
+        environment: Environment,
+        rounds: &[RoundResult],
+        complete: bool,
+    ) -> Self {
+        let mut rows = Vec::new();
+        for workload in distinct(rounds, |a, b| a.workload == b.workload) {
+            let of_workload = numbered(rounds).filter(|(_, r)| r.workload == workload.workload);
+            let of_workload: Vec<_> = of_workload.collect();
+            let stacks = distinct(rounds, |a, b| a.ran.is_same_row(&b.ran));
+            let block = stacks.into_iter().filter_map(|stack| {
+                let own: Vec<_> = of_workload
+                    .iter()
+                    .copied()
+                    .filter(|(_, round)| round.ran.is_same_row(&stack.ran))
+                    .collect();
+                row(&own)
+            });
+            rows.extend(compared(block.collect()));
+        }
+        Self {
+            schema: SCHEMA.to_owned(),
+            complete: complete && rows.iter().all(|row| row.complete),
+            environment,
+            plan,
+            elapsed_s: rows.iter().map(|row| row.elapsed_s).sum(),
+            rows,
+            marks: Vec::new(),
+        }
+    }
+}
+
+/// A round and its place in the run, from 1.
+type Numbered<'a> = (u32, &'a RoundResult);
+
+fn numbered(rounds: &[RoundResult]) -> impl Iterator<Item = Numbered<'_>> {
+    (1..).zip(rounds)
+}
+
+/// The first round of each kind, in order of appearance.
+fn distinct(
+    rounds: &[RoundResult],
+    same: impl Fn(&RoundResult, &RoundResult) -> bool,
+) -> Vec<&RoundResult> {
+    let mut found: Vec<&RoundResult> = Vec::new();
+    for round in rounds {
+        if !found.iter().any(|other| same(other, round)) {
+            found.push(round);
+        }
+    }
+    found
+}
+
+/// Rows of one workload, each but the first with its ratio to the first.
+fn compared(mut block: Vec<Row>) -> Vec<Row> {
+    if let [first, others @ ..] = block.as_mut_slice() {
+        for row in others {
+            row.ratio = ratio_to(row, first);
+            if row.ratio.is_some() {
+                row.marks.extend(marks::of_comparison(row, first));
+            }
+        }
+    }
+    block
+}
+
+/// IOPS of `row` against `first`, over the rounds that both have to the end.
+fn ratio_to(row: &Row, first: &Row) -> Option<RatioTo> {
+    let (ours, base): (Vec<f64>, Vec<f64>) = row
+        .rounds
+        .iter()
+        .filter_map(|our| {
+            let base = first.rounds.iter().find(|base| base.round == our.round)?;
+            (our.complete && base.complete).then_some((our.iops?, base.iops?))
+        })
+        .unzip();
+    Some(RatioTo { of: first.stack.clone(), ratio: ratio(&ours, &base)? })
+}
+
+/// One row of its rounds; `None` without any.
+fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
+    let (_, first) = *rounds.first()?;
+    let merged = Merged::new(rounds)?;
+    let mixed = |direction| first.workload.rw.is_mixed().then(|| merged.side(direction)).flatten();
+    let mut row = Row {
+        stack: first.ran.stack.clone(),
+        engine: first.ran.engine.clone(),
+        target: first.ran.target(),
+        drives: first.ran.drives.clone(),
+        workload: first.workload.clone(),
+        complete: rounds.iter().all(|(_, round)| round.complete),
+        rounds: rounds.iter().map(|(order, round)| round.summary(*order)).collect(),
+        iops: merged.interval(|round| round.iops(None)),
+        bw_bytes: merged.interval(|round| round.bw_bytes(None)),
+        lat_ns: lat_ns(&merged.recorder, None, merged.ns_per_tick),
+        cpu: merged.cpu(),
+        in_flight_mean: merged.weighted(|round| round.in_flight_mean),
+        in_flight_asked: first.in_flight_asked(),
+        errors: merged.recorder.errors().total(),
+        error_kinds: error_kinds(&merged.recorder),
+        ratio: None,
+        facts: rounds.last().map(|(_, round)| round.ran.facts.clone()).unwrap_or_default(),
+        ios: merged.recorder.count_all(),
+        elapsed_s: merged.elapsed_s,
+        polls: merged.polls(),
+        read: mixed(Direction::Read),
+        write: mixed(Direction::Write),
+        flush: flushes(&merged.recorder, merged.ns_per_tick),
+        marks: Vec::new(),
+    };
+    for mark in rounds.iter().flat_map(|(_, round)| &round.marks) {
+        if !row.marks.contains(mark) {
+            row.marks.push(mark.clone());
+        }
+    }
+    let own = marks::of_row(&row);
+    row.marks.extend(own);
+    Some(row)
+}
+
+/// The rounds that a row's figures are of: the complete ones, or all when none is.
+struct Merged<'a> {
+    rounds: Vec<&'a RoundResult>,
+    recorder: Recorder,
+    ns_per_tick: f64,
+    elapsed_s: f64,
+}
+
+impl<'a> Merged<'a> {
+    fn new(rounds: &[Numbered<'a>]) -> Option<Self> {
+        let any_complete = rounds.iter().any(|(_, round)| round.complete);
+        let used = rounds.iter().map(|(_, round)| *round);
+        let used: Vec<_> = used.filter(|round| round.complete || !any_complete).collect();
+        let mut recorder = Recorder::new();
+        used.iter().for_each(|round| recorder.merge(&round.recorder));
+        let ns_per_tick = used.first()?.ns_per_tick;
+        let measured = used.iter().filter(|round| round.is_measured());
+        let elapsed_s = measured.map(|round| round.elapsed_s).sum();
+        Some(Self { rounds: used, recorder, ns_per_tick, elapsed_s })
+    }
+
+    /// Mean and interval of a figure over rounds; `None` when a round lacks it.
+    fn interval(&self, figure: impl Fn(&RoundResult) -> Option<f64>) -> Option<Interval> {
+        let samples: Option<Vec<f64>> = self.rounds.iter().map(|round| figure(round)).collect();
+        mean_interval(&samples?)
+    }
+
+    /// Mean of a figure over the measured time; `None` when a round lacks it.
+    fn weighted(&self, figure: impl Fn(&RoundResult) -> Option<f64>) -> Option<f64> {
+        let sum = self.sum(|round| Some(figure(round)? * round.elapsed_s))?;
+        Some(sum / self.elapsed_s).filter(|mean| mean.is_finite())
+    }
+
+    fn sum(&self, figure: impl Fn(&RoundResult) -> Option<f64>) -> Option<f64> {
+        let sum: Option<f64> = self.rounds.iter().map(|round| figure(round)).sum();
+        sum.filter(|sum| sum.is_finite())
+    }
+
+    fn cpu(&self) -> CpuUse {
+        let machine_busy_s = self.sum(|round| round.cpu.machine_busy_s);
+        let ios = self.recorder.count_all();
+        CpuUse {
+            machine_pct: self.weighted(|round| round.cpu.machine_pct),
+            machine_busy_s,
+            user_s: self.sum(|round| round.cpu.user_s),
+            sys_s: self.sum(|round| round.cpu.sys_s),
+            ns_per_io: machine_busy_s
+                .and_then(|busy_s| (ios > 0).then(|| busy_s * 1e9 / ios as f64)),
+        }
+    }
+
+    fn polls(&self) -> Option<Polls> {
+        let polls: Option<Vec<Polls>> = self.rounds.iter().map(|round| round.polls).collect();
+        Some(polls?.iter().fold(Polls { useful: 0, empty: 0 }, |sum, polls| Polls {
+            useful: sum.useful.saturating_add(polls.useful),
+            empty: sum.empty.saturating_add(polls.empty),
+        }))
+    }
+
+    fn side(&self, direction: Direction) -> Option<Side> {
+        let ios = self.recorder.count(direction);
+        (ios > 0).then(|| Side {
+            ios,
+            iops: self.interval(|round| round.iops(Some(direction))),
+            bw_bytes: self.interval(|round| round.bw_bytes(Some(direction))),
+            lat_ns: lat_ns(&self.recorder, Some(direction), self.ns_per_tick),
+        })
+    }
+}
+
+fn count(recorder: &Recorder, direction: Option<Direction>) -> u64 {
+    direction.map_or_else(|| recorder.count_all(), |direction| recorder.count(direction))
+}
+
+fn lat_ns(recorder: &Recorder, direction: Option<Direction>, ns_per_tick: f64) -> Option<LatNs> {
+    recorder.latency(direction, ns_per_tick).as_ref().map(LatNs::from)
+}
+
+fn error_kinds(recorder: &Recorder) -> Vec<ErrorCount> {
+    let named = recorder.errors().kinds().iter().map(|kind| ErrorCount {
+        status: kind.status.to_string(),
+        count: kind.count,
+        first_offsets: kind.offsets().to_vec(),
+    });
+    let unnamed = recorder.errors().unnamed();
+    let rest = (unnamed > 0).then(|| ErrorCount {
+        status: "other statuses".to_owned(),
+        count: unnamed,
+        first_offsets: Vec::new(),
+    });
+    named.chain(rest).collect()
+}
+
+fn flushes(recorder: &Recorder, ns_per_tick: f64) -> Option<Flushes> {
+    let (count, extent) = recorder.flushes();
+    let (min, max) = extent.min_max_ticks()?;
+    let to_ns = |ticks: u64| ticks as f64 * ns_per_tick;
+    let mean_ns = to_ns(extent.sum_ticks()) / count as f64;
+    Some(Flushes { count, min_ns: to_ns(min), mean_ns, max_ns: to_ns(max) })
+}
+
+/// JSON has no word for what is no number.
+fn finite_or_0(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+fn finite_cpu(cpu: CpuUse) -> CpuUse {
+    let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
+    CpuUse {
+        machine_pct: finite(cpu.machine_pct),
+        machine_busy_s: finite(cpu.machine_busy_s),
+        user_s: finite(cpu.user_s),
+        sys_s: finite(cpu.sys_s),
+        ns_per_io: finite(cpu.ns_per_io),
+    }
+}

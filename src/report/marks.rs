@@ -1,0 +1,169 @@
+//! What speaks against a figure, as a word for programs and a sentence for people.
+
+use super::model::{Drive, DriveKind, Row};
+use crate::measure::LittlesLaw;
+use serde::{Deserialize, Serialize};
+
+/// A round shorter than this is marked: processor time comes in ticks of some milliseconds, and a
+/// drive's caches and background work take seconds to show.
+const ROUND_S_MIN: f64 = 1.0;
+
+/// A row whose mean depth is below this part of the asked one is marked.
+const DEPTH_KEPT_MIN: f64 = 0.95;
+
+/// A percentile of the table that fewer I/Os than this lie beyond is marked.
+const BEYOND_MIN: u64 = 10;
+
+/// Kinds of marks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarkKind {
+    /// Something could not be measured at all.
+    Failed,
+    /// Not everything that was planned was measured.
+    Incomplete,
+    /// Operations failed.
+    Errors,
+    /// IOPS, latency and depth contradict each other.
+    LittlesLaw,
+    /// Fewer I/Os in flight than asked.
+    DepthNotKept,
+    /// Compared with a row that ran on something else.
+    DifferentTargets,
+    /// A soft controller, not a drive.
+    SoftDrive,
+    /// A file, not a drive.
+    File,
+    /// No target at all.
+    NullTarget,
+    /// Rounds too short.
+    ShortRun,
+    /// A percentile rests on few I/Os.
+    FewSamples,
+    /// One that another version made.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// Something that speaks against a figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// For programs.
+    pub kind: MarkKind,
+    /// For people: one sentence.
+    pub text: String,
+}
+
+impl Mark {
+    /// A mark.
+    pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+}
+
+/// What a row's own figures say against it.
+pub(super) fn of_row(row: &Row) -> Vec<Mark> {
+    [incomplete(row), errors(row), littles_law(row), depth(row), short_run(row), few_samples(row)]
+        .into_iter()
+        .flatten()
+        .chain(stand_ins(&row.drives))
+        .collect()
+}
+
+fn incomplete(row: &Row) -> Option<Mark> {
+    let missing = row.rounds.iter().filter(|round| !round.complete).count();
+    let any_complete = missing < row.rounds.len();
+    let text = match (missing, any_complete) {
+        (0, _) => return None,
+        (_, true) => format!(
+            "{missing} of {} rounds did not run to the end and are left out of means and ratio",
+            row.rounds.len()
+        ),
+        (_, false) => "no round ran to its end; the figures are of what was measured".to_owned(),
+    };
+    Some(Mark::new(MarkKind::Incomplete, text))
+}
+
+fn errors(row: &Row) -> Option<Mark> {
+    let first = row.error_kinds.first()?;
+    let at = first.first_offsets.first().map(|at| format!(" at byte {at}")).unwrap_or_default();
+    let text = format!(
+        "{} operations failed, the first{at}: {}; failed ones are in no other figure",
+        row.errors, first.status
+    );
+    Some(Mark::new(MarkKind::Errors, text))
+}
+
+fn littles_law(row: &Row) -> Option<Mark> {
+    // Flushes are in flight like any I/O.
+    let lat_ns = row.lat_ns.as_ref()?;
+    let (flushes, flush_ns) = row.flush.map_or((0, 0.0), |flush| (flush.count, flush.mean_ns));
+    let all = (lat_ns.count.saturating_add(flushes)) as f64;
+    let mean_ns = (lat_ns.mean * lat_ns.count as f64 + flush_ns * flushes as f64) / all;
+    let law = LittlesLaw::check(all / row.elapsed_s, mean_ns, row.in_flight_mean?)?;
+    let text = format!(
+        "IOPS x mean latency gives {:.1} I/Os in flight, but {:.1} were counted ({:+.0} %): \
+         the latency or the depth is not what it says",
+        law.expected,
+        law.counted,
+        law.deviation() * 100.0
+    );
+    (!law.holds()).then(|| Mark::new(MarkKind::LittlesLaw, text))
+}
+
+fn depth(row: &Row) -> Option<Mark> {
+    let kept = row.in_flight_mean?;
+    let asked = row.in_flight_asked;
+    let text = format!(
+        "kept {kept:.1} I/Os in flight where {asked:.0} were asked; hold its latency against \
+         rows of that depth only"
+    );
+    (kept < asked * DEPTH_KEPT_MIN).then(|| Mark::new(MarkKind::DepthNotKept, text))
+}
+
+fn short_run(row: &Row) -> Option<Mark> {
+    let shortest = row.rounds.iter().map(|round| round.elapsed_s).fold(f64::INFINITY, f64::min);
+    let text = format!(
+        "a round of {shortest:.2} s is short: processor time is counted in ticks of some \
+         milliseconds, and a drive's caches take seconds to fill"
+    );
+    (shortest > 0.0 && shortest < ROUND_S_MIN).then(|| Mark::new(MarkKind::ShortRun, text))
+}
+
+fn few_samples(row: &Row) -> Option<Mark> {
+    let beyond = row.lat_ns.as_ref()?.beyond;
+    let shown = [("p50", beyond.p50), ("p99", beyond.p99), ("p99.9", beyond.p99_9)];
+    let (name, count) = shown.into_iter().find(|(_, count)| *count < BEYOND_MIN)?;
+    let text = format!("only {count} I/Os took longer than {name}: it may differ much next time");
+    Some(Mark::new(MarkKind::FewSamples, text))
+}
+
+fn stand_ins(drives: &[Drive]) -> impl Iterator<Item = Mark> {
+    let has = |kind| drives.iter().find(move |drive| drive.kind == kind);
+    let soft = has(DriveKind::Soft).or(has(DriveKind::VfioUser)).map(|drive| {
+        let text = format!(
+            "{} is a controller in software: the figures are this machine's, no drive's",
+            drive.target
+        );
+        Mark::new(MarkKind::SoftDrive, text)
+    });
+    let file = has(DriveKind::File).map(|drive| {
+        let text = format!("{} is a file: its filesystem is part of every figure", drive.target);
+        Mark::new(MarkKind::File, text)
+    });
+    let null = has(DriveKind::Null).map(|_| {
+        Mark::new(MarkKind::NullTarget, "nothing was read or written: the harness's own cost")
+    });
+    [soft, file, null].into_iter().flatten()
+}
+
+/// What is to be said of a row that is compared with `first`.
+pub(super) fn of_comparison(row: &Row, first: &Row) -> Option<Mark> {
+    let same = row.drives.len() == first.drives.len()
+        && row.drives.iter().all(|drive| first.drives.iter().any(|other| drive.is_same(other)));
+    let text = format!(
+        "ran on {}, {} on {}: the ratio is between targets as much as between stacks",
+        row.target, first.stack, first.target
+    );
+    (!same).then(|| Mark::new(MarkKind::DifferentTargets, text))
+}

@@ -1,0 +1,26 @@
+//! What ran, what came of it, and all that is needed to judge it and to run it again.
+//!
+//! Start reading at [`Report`], the document; [`Report::assemble`] makes it of [`RoundResult`]s,
+//! [`Report::save`] and [`Report::load`] keep it. docs/RESULT-FORMAT.md
+//! describes each field.
+//!
+//! # What it does not do
+//!
+//! It measures nothing and drops nothing: every round is in the document, and what speaks against a
+//! figure stands beside it as a [`Mark`].
+
+mod assemble;
+mod environment;
+
+mod json;
+mod marks;
+mod model;
+
+pub use assemble::{Ran, RoundResult};
+pub use environment::{ClockFacts, Environment, Machine};
+pub use json::ReportError;
+pub use marks::{Mark, MarkKind};
+pub use model::{
+    Drive, DriveKind, ErrorCount, Flushes, LatNs, Percentiles, Polls, RatioTo, Report,
+    RoundSummary, Row, SCHEMA, Side,
+};
