@@ -28,6 +28,7 @@ impl Engine for Null {
         stack: "null",
         summary: "completes at once and moves nothing: the harness's own cost",
         takes_drive: false,
+        polls: false,
         depth_max: None,
     };
 
@@ -65,8 +66,8 @@ impl Engine for Null {
         check_shape(Self::INFO.name, shape, &geometry)?;
         Ok(NullQueue {
             bounds: Bounds::new(&geometry, shape.io_bytes, self.writable),
-            done: Vec::with_capacity(shape.depth as usize),
-            depth: shape.depth as usize,
+            done: vec![(Tag(0), IoStatus::OK); shape.depth as usize].into(),
+            count: 0,
         })
     }
 }
@@ -75,8 +76,8 @@ impl Engine for Null {
 #[derive(Debug)]
 pub struct NullQueue {
     bounds: Bounds,
-    done: Vec<(Tag, IoStatus)>,
-    depth: usize,
+    done: Box<[(Tag, IoStatus)]>,
+    count: usize,
 }
 
 impl Queue for NullQueue {
@@ -84,11 +85,10 @@ impl Queue for NullQueue {
     fn push(&mut self, tag: Tag, operation: Operation) {
         let admitted = operation.kind == OperationKind::Flush || self.bounds.admits(&operation);
         let status = if admitted { IoStatus::OK } else { IoStatus::REJECTED };
-        // One more than the depth breaks the caller's contract; the vector still does not grow,
-        // and `reap` reports one too few, which the caller's own count shows.
-        if self.done.len() < self.depth {
-            self.done.push((tag, status));
+        if let Some(place) = self.done.get_mut(self.count) {
+            *place = (tag, status);
         }
+        self.count += 1;
     }
 
     #[inline(always)]
@@ -102,11 +102,11 @@ impl Queue for NullQueue {
         _wait: Wait,
         sink: &mut impl FnMut(Tag, IoStatus),
     ) -> Result<u32, EngineError> {
-        let count = self.done.len() as u32;
-        for (tag, status) in self.done.drain(..) {
+        let Some(done) = self.done.get(..self.count) else { return Err(too_many()) };
+        for &(tag, status) in done {
             sink(tag, status);
         }
-        Ok(count)
+        Ok(std::mem::take(&mut self.count) as u32)
     }
 
     fn fill(&mut self, _tag: Tag, _data: &[u8]) {}
@@ -114,6 +114,15 @@ impl Queue for NullQueue {
     fn copy_out(&self, _tag: Tag, data: &mut [u8]) {
         data.fill(0);
     }
+}
+
+#[cold]
+fn too_many() -> EngineError {
+    EngineError::Failed(
+        "engine null: more I/Os were pushed than the queue's depth; this is a bug of the program, \
+         please report it"
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]

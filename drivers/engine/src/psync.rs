@@ -24,6 +24,7 @@ impl Engine for Psync {
         stack: "Linux psync",
         summary: "the kernel's synchronous calls, pread and pwrite, one I/O in flight",
         takes_drive: false,
+        polls: false,
         depth_max: Some(1),
     };
 
@@ -64,17 +65,28 @@ impl Engine for Psync {
             bounds: Bounds::new(&geometry, shape.io_bytes, self.target.writable),
             file: Arc::clone(&self.target.file),
             buffer,
-            pushed: None,
-            done: None,
+            state: IDLE,
+            tag: Tag(0),
+            operation: Operation { kind: OperationKind::Flush, offset: 0, bytes: 0 },
+            status: IoStatus::OK,
         })
     }
 }
 
+/// Nothing is in flight.
+const IDLE: u32 = 0;
+/// One was pushed. Each push adds this, so that one too many is no state that `kick` knows.
+const PUSHED: u32 = 1;
+/// One was executed and is to be reported.
+const DONE: u32 = 1 << 16;
+
 /// A lane of one I/O at a time.
 #[derive(Debug)]
 pub struct PsyncQueue {
-    pushed: Option<(Tag, Operation)>,
-    done: Option<(Tag, IoStatus)>,
+    state: u32,
+    tag: Tag,
+    operation: Operation,
+    status: IoStatus,
     bounds: Bounds,
     buffer: Pages,
     file: Arc<File>,
@@ -82,12 +94,12 @@ pub struct PsyncQueue {
 
 impl PsyncQueue {
     #[inline(always)]
-    fn execute(&self, operation: &Operation) -> IoStatus {
-        let &Operation { kind, offset, bytes } = operation;
+    fn execute(&self) -> IoStatus {
+        let Operation { kind, offset, bytes } = self.operation;
         if kind == OperationKind::Flush {
             return self.file.sync_data().map_or_else(|error| failure(&error), |()| IoStatus::OK);
         }
-        if !self.bounds.admits(operation) {
+        if !self.bounds.admits(&self.operation) {
             return IoStatus::REJECTED;
         }
         let moved = match kind {
@@ -107,18 +119,44 @@ fn failure(error: &io::Error) -> IoStatus {
     IoStatus::errno(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
+/// Nothing is in flight that could complete, so a wait is one for the time alone.
+#[cold]
+fn pause(wait: Wait) {
+    if let Wait::Upto(limit) = wait {
+        std::thread::sleep(limit);
+    }
+}
+
+#[cold]
+fn misused() -> EngineError {
+    EngineError::Failed(
+        "engine psync: a second I/O was pushed before the first was reported; this is a bug of the \
+         program, please report it"
+            .to_owned(),
+    )
+}
+
 impl Queue for PsyncQueue {
+    const SLEEPS: bool = true;
+
     #[inline(always)]
     fn push(&mut self, tag: Tag, operation: Operation) {
-        self.pushed = Some((tag, operation));
+        self.tag = tag;
+        self.operation = operation;
+        self.state += PUSHED;
     }
 
     #[inline(always)]
     fn kick(&mut self) -> Result<(), EngineError> {
-        if let Some((tag, operation)) = self.pushed.take() {
-            self.done = Some((tag, self.execute(&operation)));
+        match self.state {
+            PUSHED => {
+                self.status = self.execute();
+                self.state = DONE;
+                Ok(())
+            }
+            IDLE | DONE => Ok(()),
+            _ => Err(misused()),
         }
-        Ok(())
     }
 
     #[inline(always)]
@@ -127,18 +165,13 @@ impl Queue for PsyncQueue {
         wait: Wait,
         sink: &mut impl FnMut(Tag, IoStatus),
     ) -> Result<u32, EngineError> {
-        match (self.done.take(), wait) {
-            (Some((tag, status)), _) => {
-                sink(tag, status);
-                Ok(1)
-            }
-            (None, Wait::No) => Ok(0),
-            // Nothing is in flight that could complete: this is a wait for the time alone.
-            (None, Wait::Upto(limit)) => {
-                std::thread::sleep(limit);
-                Ok(0)
-            }
+        if self.state != DONE {
+            pause(wait);
+            return Ok(0);
         }
+        self.state = IDLE;
+        sink(self.tag, self.status);
+        Ok(1)
     }
 
     fn fill(&mut self, _tag: Tag, data: &[u8]) {
