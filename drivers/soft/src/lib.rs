@@ -1,1 +1,50 @@
-//! An NVMe controller in software.
+//! An NVMe controller in software, spoken to through registers, doorbells and DMA memory like a
+//! real one.
+//!
+//! It follows the NVM Express Base Specification 1.4, whose sections are cited where a rule is
+//! kept. The host brings it up through [`Registers`](nvpoll_mem::Registers), maps memory in
+//! [`SoftController::iommu`], and rings [`SoftDoorbell`]s; every access of the device outside of
+//! what is mapped is a [`DmaFault`]. With [`SoftOptions::stepped`] the device runs inside the ring,
+//! in the caller's thread, which makes tests deterministic; otherwise in a thread of its own, which
+//! polls as a device does, at a set latency and rate. [`FaultHooks`] make it err on demand.
+//!
+//! Start reading at [`SoftOptions`] and [`SoftController`], then `device.rs`.
+//!
+//! # What it does not do
+//!
+//! One namespace of one LBA format, without metadata or protection information. No interrupts (a
+//! completion queue may ask for one and never gets it), no SGLs, no fused commands, no Compare,
+//! Dataset Management, Format, firmware download, namespace management, reservations or power
+//! states; arbitration is plain round robin, and features that only tune real hardware are kept and
+//! given back. A submission queue's entries are fetched when the doorbell is seen, and a command's
+//! data moves then: [`SoftOptions::latency`] delays the completion alone. Two commands in flight on
+//! the same blocks are therefore carried out in the order of their fetch. Nothing survives the
+//! controller but a backing file, and a file that an earlier flush did not reach is as the system
+//! left it. It is no model of a drive's caches, channels or garbage collection: a rate and a
+//! latency are all that makes it slow.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod controller;
+mod copy;
+mod device;
+mod events;
+mod fault;
+mod features;
+mod identify;
+mod iommu;
+mod media;
+mod nvm;
+mod options;
+mod pace;
+mod prp;
+mod queue;
+mod shared;
+mod thread;
+
+pub use controller::{SoftController, SoftDoorbell, SoftError};
+pub use fault::{FaultAction, FaultHooks, FaultRule};
+pub use iommu::DmaFault;
+pub use options::{Backing, OptionError, SoftOptions};
+pub use shared::SoftCounters;

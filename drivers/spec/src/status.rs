@@ -44,6 +44,8 @@ impl Status {
     pub const ABORTED_SQ_DELETED: Self = Self::new(0, 0x08);
     /// Invalid Namespace or Format.
     pub const INVALID_NAMESPACE: Self = Self::new(0, 0x0b);
+    /// Command Sequence Error.
+    pub const COMMAND_SEQUENCE: Self = Self::new(0, 0x0c);
     /// PRP Offset Invalid.
     pub const INVALID_PRP_OFFSET: Self = Self::new(0, 0x13);
     /// LBA Out of Range.
@@ -54,10 +56,16 @@ impl Status {
     pub const INVALID_QID: Self = Self::new(1, 0x01);
     /// Invalid Queue Size.
     pub const INVALID_QUEUE_SIZE: Self = Self::new(1, 0x02);
+    /// Asynchronous Event Request Limit Exceeded.
+    pub const ASYNC_EVENT_LIMIT: Self = Self::new(1, 0x05);
+    /// Invalid Interrupt Vector.
+    pub const INVALID_VECTOR: Self = Self::new(1, 0x08);
     /// Invalid Log Page.
     pub const INVALID_LOG: Self = Self::new(1, 0x09);
     /// Invalid Queue Deletion.
     pub const INVALID_QUEUE_DELETION: Self = Self::new(1, 0x0c);
+    /// Feature Identifier Not Saveable.
+    pub const FEATURE_NOT_SAVEABLE: Self = Self::new(1, 0x0d);
     /// Write Fault.
     pub const WRITE_FAULT: Self = Self::new(2, 0x80);
     /// Unrecovered Read Error.
@@ -128,6 +136,7 @@ impl Status {
             (1, 0x09) => "Invalid Log Page",
             (1, 0x0a) => "Invalid Format",
             (1, 0x0c) => "Invalid Queue Deletion",
+            (1, 0x0d) => "Feature Identifier Not Saveable",
             (1, 0x80) => "Conflicting Attributes",
             (1, 0x81) => "Invalid Protection Information",
             (1, 0x82) => "Attempted Write to Read Only Range",
@@ -174,6 +183,18 @@ mod tests {
         assert!(status.do_not_retry() && !status.is_success());
         assert_eq!(status.to_entry(true), 0x8503);
         assert!(Status(0x4000).is_success(), "DNR alone is no error");
+    }
+
+    #[test]
+    fn codes() {
+        for (status, sct, sc, name) in [
+            (Status::COMMAND_SEQUENCE, 0, 0x0c, "Command Sequence Error"),
+            (Status::ASYNC_EVENT_LIMIT, 1, 0x05, "Asynchronous Event Request Limit Exceeded"),
+            (Status::INVALID_VECTOR, 1, 0x08, "Invalid Interrupt Vector"),
+            (Status::FEATURE_NOT_SAVEABLE, 1, 0x0d, "Feature Identifier Not Saveable"),
+        ] {
+            assert_eq!((status.code_type().0, status.code(), status.name()), (sct, sc, Some(name)));
+        }
     }
 
     #[test]

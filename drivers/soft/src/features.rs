@@ -1,0 +1,208 @@
+//! Features (§5.21.1): kept, given back, and where they mean something to this device, meant.
+
+use crate::device::Outcome;
+use crate::identify::WARNING_KELVIN;
+use nvpoll_spec::{FeatureId, Status};
+
+/// The temperature that the device reports, in kelvin: a mild 27 degrees Celsius.
+pub(crate) const TEMPERATURE_KELVIN: u16 = 300;
+
+/// The values that the host set, until the next reset.
+#[derive(Clone, Debug)]
+pub(crate) struct Features {
+    arbitration: u32,
+    over_kelvin: u16,
+    under_kelvin: u16,
+    error_recovery: u32,
+    write_cache: u32,
+    coalescing: u32,
+    /// Vectors whose coalescing is disabled.
+    uncoalesced: Vec<bool>,
+    write_atomicity: u32,
+    async_events: u32,
+    /// I/O queue pairs that the controller has.
+    queues: u16,
+    /// Granted to the host: submission and completion queues.
+    granted: (u16, u16),
+}
+
+impl Features {
+    pub(crate) fn new(queues: u16) -> Self {
+        Self {
+            arbitration: 0,
+            over_kelvin: WARNING_KELVIN,
+            under_kelvin: 0,
+            error_recovery: 0,
+            write_cache: 1,
+            coalescing: 0,
+            uncoalesced: vec![false; usize::from(queues) + 1],
+            write_atomicity: 0,
+            async_events: 0,
+            queues,
+            granted: (queues, queues),
+        }
+    }
+
+    /// Most submission and completion queues that may be created.
+    pub(crate) fn granted(&self) -> (u16, u16) {
+        self.granted
+    }
+
+    /// Whether the composite temperature is past a threshold, as critical warning bit 1 says.
+    pub(crate) fn is_too_hot_or_cold(&self) -> bool {
+        TEMPERATURE_KELVIN >= self.over_kelvin || TEMPERATURE_KELVIN <= self.under_kelvin
+    }
+
+    /// Whether the host wants to hear of temperatures (Asynchronous Event Configuration, bit 1).
+    pub(crate) fn reports_temperature(&self) -> bool {
+        self.async_events & 1 << 1 != 0
+    }
+
+    fn queue_counts(&self) -> u32 {
+        let z = |granted: u16| u32::from(granted.saturating_sub(1));
+        z(self.granted.0) | z(self.granted.1) << 16
+    }
+
+    /// Get Features: the current value.
+    pub(crate) fn get(&self, id: FeatureId, cdw11: u32) -> Outcome {
+        Outcome::with(match id {
+            FeatureId::ARBITRATION => self.arbitration,
+            FeatureId::POWER_MANAGEMENT => 0,
+            FeatureId::TEMPERATURE_THRESHOLD => match threshold(cdw11) {
+                Some(Threshold::Over) => self.over_kelvin.into(),
+                Some(Threshold::Under) => self.under_kelvin.into(),
+                None => return Outcome::invalid(Status::INVALID_FIELD),
+            },
+            FeatureId::ERROR_RECOVERY => self.error_recovery,
+            FeatureId::VOLATILE_WRITE_CACHE => self.write_cache,
+            FeatureId::NUMBER_OF_QUEUES => self.queue_counts(),
+            FeatureId::INTERRUPT_COALESCING => self.coalescing,
+            FeatureId::INTERRUPT_VECTOR => {
+                let vector = cdw11 & 0xffff;
+                match self.uncoalesced.get(vector as usize) {
+                    Some(disabled) => vector | u32::from(*disabled) << 16,
+                    None => return Outcome::invalid(Status::INVALID_FIELD),
+                }
+            }
+            FeatureId::WRITE_ATOMICITY => self.write_atomicity,
+            FeatureId::ASYNC_EVENTS => self.async_events,
+            _ => return Outcome::invalid(Status::INVALID_FIELD),
+        })
+    }
+
+    /// Set Features. `has_queues` says that I/O queues exist.
+    pub(crate) fn set(&mut self, id: FeatureId, cdw11: u32, has_queues: bool) -> Outcome {
+        match id {
+            FeatureId::ARBITRATION => self.arbitration = cdw11 & 0xffff_ff07,
+            // Power state 0 is the only one.
+            FeatureId::POWER_MANAGEMENT if cdw11 & 0x1f == 0 => {}
+            FeatureId::TEMPERATURE_THRESHOLD => match threshold(cdw11) {
+                Some(Threshold::Over) => self.over_kelvin = cdw11 as u16,
+                Some(Threshold::Under) => self.under_kelvin = cdw11 as u16,
+                None => return Outcome::invalid(Status::INVALID_FIELD),
+            },
+            FeatureId::ERROR_RECOVERY if cdw11 >> 16 == 0 => self.error_recovery = cdw11,
+            FeatureId::VOLATILE_WRITE_CACHE => self.write_cache = cdw11 & 1,
+            FeatureId::NUMBER_OF_QUEUES => return self.set_queues(cdw11, has_queues),
+            FeatureId::INTERRUPT_COALESCING => self.coalescing = cdw11 & 0xffff,
+            FeatureId::INTERRUPT_VECTOR => {
+                match self.uncoalesced.get_mut((cdw11 & 0xffff) as usize) {
+                    Some(disabled) => *disabled = cdw11 & 1 << 16 != 0,
+                    None => return Outcome::invalid(Status::INVALID_FIELD),
+                }
+            }
+            FeatureId::WRITE_ATOMICITY => self.write_atomicity = cdw11 & 1,
+            FeatureId::ASYNC_EVENTS => self.async_events = cdw11,
+            _ => return Outcome::invalid(Status::INVALID_FIELD),
+        }
+        Outcome::DONE
+    }
+
+    /// Number of Queues (§5.21.1.7): before any I/O queue exists; grants what is asked for, up to
+    /// what there is.
+    fn set_queues(&mut self, cdw11: u32, has_queues: bool) -> Outcome {
+        let (asked_sq_z, asked_cq_z) = (cdw11 as u16, (cdw11 >> 16) as u16);
+        if has_queues {
+            return Outcome::invalid(Status::COMMAND_SEQUENCE);
+        }
+        if asked_sq_z == u16::MAX || asked_cq_z == u16::MAX {
+            return Outcome::invalid(Status::INVALID_FIELD);
+        }
+        let grant = |asked_z: u16| (asked_z + 1).min(self.queues);
+        self.granted = (grant(asked_sq_z), grant(asked_cq_z));
+        Outcome::with(self.queue_counts())
+    }
+}
+
+enum Threshold {
+    Over,
+    Under,
+}
+
+/// Which threshold of the composite temperature is meant (TMPSEL 0, THSEL; §5.21.1.4).
+fn threshold(cdw11: u32) -> Option<Threshold> {
+    match (cdw11 >> 16 & 0xf, cdw11 >> 20 & 3) {
+        (0, 0) => Some(Threshold::Over),
+        (0, 1) => Some(Threshold::Under),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_granted_up_to_what_there_is() {
+        let mut features = Features::new(8);
+        let set = |features: &mut Features, value, has| {
+            features.set(FeatureId::NUMBER_OF_QUEUES, value, has)
+        };
+        assert_eq!(set(&mut features, 3 << 16 | 31, false).result, 3 << 16 | 7);
+        assert_eq!(features.granted(), (8, 4));
+        assert_eq!(features.get(FeatureId::NUMBER_OF_QUEUES, 0).result, 3 << 16 | 7);
+        let refused = set(&mut features, 0xffff, false);
+        assert_eq!(refused.status, Outcome::invalid(Status::INVALID_FIELD).status);
+        let late = set(&mut features, 0, true);
+        assert_eq!(late.status, Outcome::invalid(Status::COMMAND_SEQUENCE).status);
+        assert_eq!(features.granted(), (8, 4));
+    }
+
+    #[test]
+    fn what_is_set_is_read_back() {
+        let mut features = Features::new(2);
+        for (id, set, get, back) in [
+            (FeatureId::ARBITRATION, 0x0302_0107, 0, 0x0302_0107),
+            (FeatureId::POWER_MANAGEMENT, 0, 0, 0),
+            (FeatureId::TEMPERATURE_THRESHOLD, 310, 0, 310),
+            (FeatureId::TEMPERATURE_THRESHOLD, 1 << 20 | 280, 1 << 20, 280),
+            (FeatureId::ERROR_RECOVERY, 100, 0, 100),
+            (FeatureId::VOLATILE_WRITE_CACHE, 0, 0, 0),
+            (FeatureId::INTERRUPT_COALESCING, 0x1_0203, 0, 0x0203),
+            (FeatureId::INTERRUPT_VECTOR, 1 << 16 | 2, 2, 1 << 16 | 2),
+            (FeatureId::WRITE_ATOMICITY, 1, 0, 1),
+            (FeatureId::ASYNC_EVENTS, 0x1f, 0, 0x1f),
+        ] {
+            assert!(features.set(id, set, false).status.is_success(), "{id}");
+            assert_eq!(features.get(id, get).result, back, "{id}");
+        }
+        for (id, value) in [
+            (FeatureId(0x80), 0),
+            (FeatureId::POWER_MANAGEMENT, 1),
+            (FeatureId::TEMPERATURE_THRESHOLD, 3 << 16),
+            (FeatureId::ERROR_RECOVERY, 1 << 16),
+            (FeatureId::INTERRUPT_VECTOR, 3),
+        ] {
+            assert!(!features.set(id, value, false).status.is_success(), "{id}");
+        }
+        assert!(!features.get(FeatureId(0x80), 0).status.is_success());
+    }
+
+    #[test]
+    fn temperature_thresholds_are_compared() {
+        let mut features = Features::new(1);
+        assert!(!features.is_too_hot_or_cold());
+        features.set(FeatureId::TEMPERATURE_THRESHOLD, TEMPERATURE_KELVIN.into(), false);
+        assert!(features.is_too_hot_or_cold());
+    }
+}

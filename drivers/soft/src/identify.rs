@@ -1,0 +1,140 @@
+//! What the controller says it is (§5.15).
+
+use crate::events::{ERRORS_KEPT, REQUESTS_MAX};
+use crate::nvm::NSID;
+use crate::options::SoftOptions;
+use nvpoll_spec::{ControllerIdentity, IDENTIFY_BYTES, LbaFormat, NamespaceIdentity, Version};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Aborts that may be outstanding, ACL plus one. Each completes at once, so the limit is never met.
+const ABORTS: u8 = 4;
+/// Firmware revision.
+pub(crate) const FIRMWARE: &[u8; 8] = b"1.0     ";
+/// Model number, as `list` shows it.
+const MODEL: &str = "nvpoll soft controller";
+/// Warning and critical composite temperatures in kelvin.
+pub(crate) const WARNING_KELVIN: u16 = 343;
+const CRITICAL_KELVIN: u16 = 353;
+
+/// One page that Identify returns, as the words that are stored in memory.
+pub(crate) type Page = [u64; IDENTIFY_BYTES / 8];
+
+/// Sets `field` to `text`, padded with spaces (§1.5).
+fn pad<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [b' '; N];
+    for (byte, char) in field.iter_mut().zip(text.bytes()) {
+        *byte = char;
+    }
+    field
+}
+
+fn page_of(structure: &impl IntoBytesPage, page: &mut Page) {
+    page.as_mut_bytes().copy_from_slice(structure.bytes());
+}
+
+/// A structure of exactly one page.
+trait IntoBytesPage {
+    fn bytes(&self) -> &[u8];
+}
+
+impl IntoBytesPage for ControllerIdentity {
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl IntoBytesPage for NamespaceIdentity {
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Identify Controller.
+pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
+    let mut id = ControllerIdentity::new_zeroed();
+    // FFFFh is no vendor's: nobody takes this for a real drive's.
+    (id.vendor, id.subsystem_vendor) = (0xffff, 0xffff);
+    id.serial = pad(&options.serial);
+    id.model = pad(MODEL);
+    id.firmware = *FIRMWARE;
+    id.transfer_log2_max = options.mdts_log2;
+    id.version = Version::new().with_major(1).with_minor(4).into_bits();
+    id.shutdown_us = 1_000_000;
+    id.aborts_z = ABORTS - 1;
+    id.async_requests_z = (REQUESTS_MAX - 1) as u8;
+    // One slot, read-only; and Get Log Page takes long lengths and offsets (LPA bit 2).
+    id.firmware_updates = 1 | 1 << 1;
+    id.log_attributes = 1 << 2;
+    id.error_entries_z = (ERRORS_KEPT - 1) as u8;
+    id.warning_kelvin = WARNING_KELVIN;
+    id.critical_kelvin = CRITICAL_KELVIN;
+    (id.sq_entry_log2, id.cq_entry_log2) = (0x66, 0x44);
+    id.namespaces = NSID;
+    // Write Zeroes is the one optional command.
+    id.nvm_commands = 1 << 3;
+    // A volatile write cache is there, and Flush takes the broadcast NSID (bits 2:1, 11b).
+    id.write_cache = 1 | 3 << 1;
+    for (byte, char) in id.subsystem_nqn.iter_mut().zip(nqn(options).bytes()) {
+        *byte = char;
+    }
+    if let Some(state) = id.power_states.first_mut() {
+        state.power_max = 500;
+    }
+    page_of(&id, page);
+}
+
+/// A name in the form of §7.9 that is made from a UUID, so that no domain is claimed.
+fn nqn(options: &SoftOptions) -> String {
+    let uuid = format!("{:032x}", u128::from_be_bytes(identifier(options)));
+    let part = |range: std::ops::Range<usize>| uuid.get(range).unwrap_or_default().to_owned();
+    format!(
+        "nqn.2014-08.org.nvmexpress:uuid:{}-{}-{}-{}-{}",
+        part(0..8),
+        part(8..12),
+        part(12..16),
+        part(16..20),
+        part(20..32)
+    )
+}
+
+/// Sixteen bytes that follow from the serial number: FNV-1a over it, 128 bits wide.
+fn identifier(options: &SoftOptions) -> [u8; 16] {
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let hash = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    options.serial.bytes().fold(BASIS, hash).to_be_bytes()
+}
+
+/// Identify Namespace.
+pub(crate) fn namespace(options: &SoftOptions, page: &mut Page) {
+    let mut id = NamespaceIdentity::new_zeroed();
+    let blocks = options.size_bytes / u64::from(options.lba_bytes);
+    (id.blocks, id.capacity_blocks, id.used_blocks) = (blocks, blocks, blocks);
+    // Deallocated blocks, of which there are those never written, read as zeroes.
+    id.deallocate = 1;
+    id.media_bytes = [options.size_bytes, 0];
+    id.nguid = identifier(options);
+    let data_log2 = options.lba_bytes.trailing_zeros() as u8;
+    if let Some(format) = id.formats.first_mut() {
+        *format = LbaFormat { metadata_bytes: 0, data_log2, performance: 0 };
+    }
+    page_of(&id, page);
+}
+
+/// The active namespaces above `after`.
+pub(crate) fn active_namespaces(after: u32, page: &mut Page) {
+    page.fill(0);
+    if let Some(first) = page.first_mut().filter(|_| after < NSID) {
+        *first = NSID.into();
+    }
+}
+
+/// The namespace's identification descriptors: the NGUID (type 2, 16 bytes) alone (Figure 249).
+pub(crate) fn descriptors(options: &SoftOptions, page: &mut Page) {
+    page.fill(0);
+    let bytes = page.as_mut_bytes();
+    for (byte, value) in bytes.iter_mut().zip([2, 16, 0, 0].into_iter().chain(identifier(options)))
+    {
+        *byte = value;
+    }
+}

@@ -1,0 +1,132 @@
+//! The NVM commands (§6): read, write, write zeroes, flush.
+
+use crate::device::{Device, Outcome};
+use crate::prp::{DataError, Prps};
+use crate::shared::Shared;
+use nvpoll_spec::{NSID_ALL, NvmOpcode, Status, SubmissionEntry};
+
+/// The one namespace.
+pub(crate) const NSID: u32 = 1;
+
+/// What an I/O command touches.
+struct Range {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Device {
+    /// Carries out a command of an I/O queue.
+    #[inline]
+    pub(crate) fn io_command(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Outcome {
+        // Neither fused operations (FUSE) nor SGLs (PSDT) are supported, and Identify says so.
+        if entry.flags != 0 {
+            return Outcome::invalid(Status::INVALID_FIELD);
+        }
+        let opcode = NvmOpcode(entry.opcode);
+        let outcome = match opcode {
+            NvmOpcode::READ => self.transfer(shared, entry, false),
+            NvmOpcode::WRITE => self.transfer(shared, entry, true),
+            NvmOpcode::FLUSH => self.flush(shared, entry),
+            NvmOpcode::WRITE_ZEROES => self.write_zeroes(shared, entry),
+            _ => Err(Outcome::invalid(Status::INVALID_OPCODE)),
+        };
+        outcome.err().unwrap_or(Outcome::DONE)
+    }
+
+    #[inline]
+    fn transfer(
+        &mut self,
+        shared: &Shared,
+        entry: &SubmissionEntry,
+        write: bool,
+    ) -> Result<(), Outcome> {
+        let range = range(shared, entry)?;
+        if shared.options.transfer_bytes_max().is_some_and(|most| range.bytes > most) {
+            return Err(Outcome::invalid(Status::INVALID_FIELD));
+        }
+        // The device writes to memory when the host reads from the drive.
+        self.reach(shared, entry, range.bytes, !write)?;
+        let tallies = &shared.tallies;
+        let (view, host) = (&self.view, &mut self.segments);
+        if write {
+            self.media
+                .write(view, host, range.offset, range.bytes)
+                .map_err(|status| media_error(shared, status))?;
+            tallies.writes.add(1);
+            tallies.written_bytes.add(range.bytes);
+        } else {
+            self.media
+                .read(view, host, range.offset, range.bytes)
+                .map_err(|status| media_error(shared, status))?;
+            tallies.reads.add(1);
+            tallies.read_bytes.add(range.bytes);
+        }
+        Ok(())
+    }
+
+    /// Resolves a command's data pointer into `self.segments`.
+    #[inline]
+    pub(crate) fn reach(
+        &mut self,
+        shared: &Shared,
+        entry: &SubmissionEntry,
+        bytes: u64,
+        write: bool,
+    ) -> Result<(), Outcome> {
+        let (prp1, prp2, page_bytes) = (entry.prp1, entry.prp2, self.page_bytes);
+        let prps = Prps { prp1, prp2, bytes, page_bytes, write };
+        self.segments.resolve(&self.view, &prps).map_err(|error| unreachable_data(shared, error))
+    }
+
+    fn flush(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Result<(), Outcome> {
+        if entry.nsid != NSID && entry.nsid != NSID_ALL {
+            return Err(Outcome::invalid(Status::INVALID_NAMESPACE));
+        }
+        self.media.flush().map_err(|status| media_error(shared, status))?;
+        shared.tallies.flushes.add(1);
+        Ok(())
+    }
+
+    /// Transfers nothing, so MDTS does not bound it (§6.17).
+    fn write_zeroes(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Result<(), Outcome> {
+        let range = range(shared, entry)?;
+        self.media.zero(range.offset, range.bytes).map_err(|status| media_error(shared, status))?;
+        shared.tallies.write_zeroes.add(1);
+        Ok(())
+    }
+}
+
+/// The bytes that SLBA and NLB name, inside of the namespace.
+#[inline]
+fn range(shared: &Shared, entry: &SubmissionEntry) -> Result<Range, Outcome> {
+    if entry.nsid != NSID {
+        return Err(Outcome::invalid(Status::INVALID_NAMESPACE));
+    }
+    let lba_bytes = u64::from(shared.options.lba_bytes);
+    let bytes = (u64::from(entry.blocks_z()) + 1) * lba_bytes;
+    let offset = entry.lba().checked_mul(lba_bytes);
+    let fits = |offset: &u64| {
+        offset.checked_add(bytes).is_some_and(|end| end <= shared.options.size_bytes)
+    };
+    match offset.filter(fits) {
+        Some(offset) => Ok(Range { offset, bytes }),
+        None => Err(Outcome::invalid(Status::LBA_OUT_OF_RANGE)),
+    }
+}
+
+#[cold]
+fn unreachable_data(shared: &Shared, error: DataError) -> Outcome {
+    match error {
+        DataError::Offset => Outcome::invalid(error.status()),
+        DataError::Fault(fault) => {
+            shared.iommu.record(fault);
+            Outcome::failed(error.status())
+        }
+    }
+}
+
+#[cold]
+fn media_error(shared: &Shared, status: Status) -> Outcome {
+    shared.tallies.media_errors.add(1);
+    Outcome::failed(status)
+}

@@ -1,0 +1,459 @@
+//! What a soft controller is like, and the text that says it: `soft[:key=value,…]`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Largest namespace, 1 PiB: more than any drive, and far from where a byte count overflows.
+const SIZE_BYTES_MAX: u64 = 1 << 50;
+/// Longest latency; a slower device is a fault, for which there are [`FaultHooks`](crate::FaultHooks).
+const LATENCY_MAX: Duration = Duration::from_secs(60);
+/// Highest rate; one I/O a nanosecond is the clock's own grain.
+const IOPS_MAX: u64 = 1_000_000_000;
+/// Largest MDTS, 4 KiB shifted left by this: 128 MiB.
+const MDTS_LOG2_MAX: u8 = 15;
+
+/// Where a soft controller keeps its blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// In memory, allocated where it is written to; what was never written reads as zeroes.
+    #[default]
+    Ram,
+    /// In a regular file, which is made if it is absent and grown to the namespace's size.
+    File(PathBuf),
+    /// Nowhere: writes vanish and reads leave the host's memory as it is.
+    Null,
+}
+
+/// How a soft controller is to be.
+///
+/// As text it is `soft` and, after a colon, options separated by commas:
+///
+/// | option | meaning | default |
+/// | --- | --- | --- |
+/// | `size=` | namespace in bytes, with a binary suffix `k`, `m`, `g`, `t` | `1G` |
+/// | `lba=` | block in bytes, a power of two from 512 to 64k | `512` |
+/// | `latency=` | from the command's fetch to its completion, with `ns`, `us`, `ms` or `s` | `0` |
+/// | `iops=` | most I/Os a second; a count, so `k` and `m` are **decimal**: `500k` is 500,000 | no limit |
+/// | `backing=` | `ram`, `null`, or `file` with `file=` | `ram` |
+/// | `file=` | the backing file's path; a comma in it is written `\,` | |
+/// | `mqes=` | most entries in an I/O queue, 2 to 65536 | `1024` |
+/// | `mdts=` | largest transfer in bytes (`128k`), or the field itself (0 to 15; 0 is no limit) | `128k` |
+/// | `queues=` | I/O queue pairs, 1 to 65535 | `64` |
+/// | `stride=` | CAP.DSTRD, 0 to 15: doorbells stand 4 bytes shifted left by this apart | `0` |
+/// | `timeout=` | CAP.TO, 500ms to 127500ms in steps of 500 ms | `10s` |
+/// | `serial=` | serial number, 1 to 20 printable characters | `SOFT0001` |
+/// | `stepped` | the device runs inside the doorbell's ring instead of in a thread of its own | threaded |
+///
+/// [`Display`](fmt::Display) prints the canonical text, which parses back to the same options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SoftOptions {
+    /// Bytes in the one namespace, a multiple of `lba_bytes`.
+    pub size_bytes: u64,
+    /// Bytes in a logical block, a power of two from 512 to 65,536.
+    pub lba_bytes: u32,
+    /// From the fetch of an I/O command to its completion.
+    pub latency: Duration,
+    /// Most I/O commands completed in a second.
+    pub iops: Option<u64>,
+    /// Where the blocks are kept.
+    pub backing: Backing,
+    /// Most entries in an I/O queue (CAP.MQES plus one), 2 to 65,536.
+    pub mqes: u32,
+    /// MDTS: largest transfer, 4 KiB shifted left by this; 0 is no limit.
+    pub mdts_log2: u8,
+    /// I/O queue pairs, at least one.
+    pub queues: u16,
+    /// CAP.DSTRD: doorbell stride, 4 bytes shifted left by this; at most 15.
+    pub stride: u8,
+    /// CAP.TO: the longest that CSTS.RDY may take, in units of 500 ms; at least one.
+    pub timeout_500ms: u8,
+    /// The device runs in the caller's thread, inside the doorbell's ring.
+    pub stepped: bool,
+    /// Serial number, 1 to 20 printable ASCII characters without a comma.
+    pub serial: String,
+}
+
+impl Default for SoftOptions {
+    fn default() -> Self {
+        Self {
+            size_bytes: 1 << 30,
+            lba_bytes: 512,
+            latency: Duration::ZERO,
+            iops: None,
+            backing: Backing::Ram,
+            mqes: 1024,
+            mdts_log2: 5,
+            queues: 64,
+            stride: 0,
+            timeout_500ms: 20,
+            stepped: false,
+            serial: "SOFT0001".to_owned(),
+        }
+    }
+}
+
+/// An option that a soft controller cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("soft controller, option {option}: saw {seen}; {allowed}")]
+pub struct OptionError {
+    /// Which option.
+    pub option: String,
+    /// What was given, quoted on one line.
+    pub seen: String,
+    /// What would have been taken.
+    pub allowed: String,
+}
+
+impl OptionError {
+    fn new(option: &str, seen: impl fmt::Debug, allowed: impl Into<String>) -> Self {
+        Self { option: option.to_owned(), seen: format!("{seen:?}"), allowed: allowed.into() }
+    }
+}
+
+const SIZE_ALLOWED: &str = "it takes bytes with a suffix k, m, g or t (binary), at most 1024t";
+const LBA_ALLOWED: &str = "it takes a power of two from 512 to 64k";
+const LATENCY_ALLOWED: &str = "it takes a time with ns, us, ms or s, at most 60s";
+const IOPS_ALLOWED: &str =
+    "it takes a count from 1 to 1000m; k and m are decimal, so 500k is 500,000";
+const MQES_ALLOWED: &str = "it takes a number of entries from 2 to 65536";
+const MDTS_ALLOWED: &str =
+    "it takes 0 (no limit), the field's value 1 to 15, or bytes, a power of two from 8k to 128m";
+const QUEUES_ALLOWED: &str = "it takes a number of queue pairs from 1 to 65535";
+const STRIDE_ALLOWED: &str = "it takes CAP.DSTRD, 0 to 15";
+const TIMEOUT_ALLOWED: &str = "it takes a multiple of 500ms from 500ms to 127500ms";
+const SERIAL_ALLOWED: &str =
+    "it takes 1 to 20 printable ASCII characters without a comma, no space at either end";
+const BACKING_ALLOWED: &str = "it takes ram, null, or file together with file=PATH";
+const STEPPED_ALLOWED: &str =
+    "a stepped device has no clock: leave out latency= and iops=, or leave out stepped";
+
+impl SoftOptions {
+    /// Bytes of the longest transfer, or `None` when MDTS names no limit.
+    pub fn transfer_bytes_max(&self) -> Option<u64> {
+        (self.mdts_log2 != 0)
+            .then(|| 4096u64.checked_shl(self.mdts_log2.into()).unwrap_or(u64::MAX))
+    }
+
+    /// Checks every field, for options that were not made from text.
+    ///
+    /// # Errors
+    /// [`OptionError`] for the first field that is out of its range.
+    pub fn validate(&self) -> Result<(), OptionError> {
+        let check = |good: bool, option: &str, seen: &dyn fmt::Debug, allowed: &str| {
+            if good { Ok(()) } else { Err(OptionError::new(option, seen, allowed)) }
+        };
+        let lba = self.lba_bytes;
+        check(lba.is_power_of_two() && (512..=65_536).contains(&lba), "lba", &lba, LBA_ALLOWED)?;
+        let size = self.size_bytes;
+        check((1..=SIZE_BYTES_MAX).contains(&size), "size", &size, SIZE_ALLOWED)?;
+        check(
+            size.is_multiple_of(lba.into()),
+            "size",
+            &size,
+            &format!("it takes a multiple of the block, lba={lba}"),
+        )?;
+        check(self.latency <= LATENCY_MAX, "latency", &self.latency, LATENCY_ALLOWED)?;
+        let iops = self.iops.unwrap_or(1);
+        check((1..=IOPS_MAX).contains(&iops), "iops", &iops, IOPS_ALLOWED)?;
+        check((2..=65_536).contains(&self.mqes), "mqes", &self.mqes, MQES_ALLOWED)?;
+        check(self.mdts_log2 <= MDTS_LOG2_MAX, "mdts", &self.mdts_log2, MDTS_ALLOWED)?;
+        check(self.queues >= 1, "queues", &self.queues, QUEUES_ALLOWED)?;
+        check(self.stride <= 15, "stride", &self.stride, STRIDE_ALLOWED)?;
+        check(self.timeout_500ms >= 1, "timeout", &self.timeout_500ms, TIMEOUT_ALLOWED)?;
+        check(serial_is_good(&self.serial), "serial", &self.serial, SERIAL_ALLOWED)?;
+        if let Some(limit) = self.transfer_bytes_max() {
+            let seen = format!("mdts={} with lba={lba}", Binary(limit));
+            check(limit >= lba.into(), "mdts", &seen, "a transfer has to hold at least one block")?;
+        }
+        let timed = !self.latency.is_zero() || self.iops.is_some();
+        check(!(self.stepped && timed), "stepped", &self.timing_text(), STEPPED_ALLOWED)
+    }
+
+    fn timing_text(&self) -> String {
+        let iops = self.iops.map_or_else(|| "no limit".to_owned(), |iops| iops.to_string());
+        format!("latency={} and iops={iops}", Time(self.latency))
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), OptionError> {
+        let error = |allowed: &str| OptionError::new(key, value, allowed);
+        match key {
+            "size" => {
+                self.size_bytes = binary(value).ok_or_else(|| error(SIZE_ALLOWED))?;
+            }
+            "lba" => {
+                let bytes = binary(value).and_then(|bytes| u32::try_from(bytes).ok());
+                self.lba_bytes = bytes.ok_or_else(|| error(LBA_ALLOWED))?;
+            }
+            "latency" => self.latency = time(value).ok_or_else(|| error(LATENCY_ALLOWED))?,
+            "iops" => self.iops = Some(count(value).ok_or_else(|| error(IOPS_ALLOWED))?),
+            "mqes" => self.mqes = number(value).ok_or_else(|| error(MQES_ALLOWED))?,
+            "mdts" => self.mdts_log2 = mdts(value).ok_or_else(|| error(MDTS_ALLOWED))?,
+            "queues" => self.queues = number(value).ok_or_else(|| error(QUEUES_ALLOWED))?,
+            "stride" => self.stride = number(value).ok_or_else(|| error(STRIDE_ALLOWED))?,
+            "timeout" => {
+                self.timeout_500ms = timeout(value).ok_or_else(|| error(TIMEOUT_ALLOWED))?;
+            }
+            "serial" => self.serial = value.to_owned(),
+            "stepped" => return Err(error("it stands alone, without =")),
+            _ => return Err(unknown(key)),
+        }
+        Ok(())
+    }
+}
+
+fn unknown(key: &str) -> OptionError {
+    let allowed = "there are size, lba, latency, iops, backing, file, mqes, mdts, queues, stride, \
+                   timeout, serial and stepped";
+    OptionError::new("name", key, allowed)
+}
+
+fn serial_is_good(serial: &str) -> bool {
+    (1..=20).contains(&serial.len())
+        && serial.bytes().all(|byte| (0x20..0x7f).contains(&byte) && byte != b',')
+        && serial.trim() == serial
+}
+
+impl FromStr for SoftOptions {
+    type Err = OptionError;
+
+    /// Takes `soft`, `soft:key=value,…`, or what stands after the colon.
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let text = match text.strip_prefix("soft") {
+            Some("") => "",
+            Some(rest) => rest.strip_prefix(':').unwrap_or(text),
+            None => text,
+        };
+        let mut options = Self::default();
+        let (mut backing, mut file) = (None, None);
+        let mut seen: Vec<String> = Vec::new();
+        for item in split(text) {
+            let (key, value) = match item.split_once('=') {
+                Some((key, value)) => (key.trim(), Some(value)),
+                None => (item.trim(), None),
+            };
+            if seen.iter().any(|other| other == key) {
+                return Err(OptionError::new(key, item.as_str(), "it may be given once"));
+            }
+            seen.push(key.to_owned());
+            match (key, value) {
+                ("stepped", None) => options.stepped = true,
+                ("backing", Some(value)) => backing = Some(value.to_owned()),
+                ("file", Some(value)) => file = Some(value.to_owned()),
+                (key, Some(value)) => options.set(key, value)?,
+                ("", None) => {
+                    return Err(OptionError::new(
+                        "name",
+                        "",
+                        "an option stands between two commas",
+                    ));
+                }
+                (key, None) if is_option(key) => {
+                    return Err(OptionError::new(key, item.as_str(), "it takes =VALUE"));
+                }
+                (key, None) => return Err(unknown(key)),
+            }
+        }
+        options.backing = choose_backing(backing.as_deref(), file)?;
+        options.validate()?;
+        Ok(options)
+    }
+}
+
+fn is_option(key: &str) -> bool {
+    let options = [
+        "size", "lba", "latency", "iops", "backing", "file", "mqes", "mdts", "queues", "stride",
+        "timeout", "serial",
+    ];
+    options.contains(&key)
+}
+
+fn choose_backing(backing: Option<&str>, file: Option<String>) -> Result<Backing, OptionError> {
+    match (backing, file) {
+        (_, Some(path)) if path.is_empty() => {
+            Err(OptionError::new("file", path, "it takes a path"))
+        }
+        (None | Some("file"), Some(path)) => Ok(Backing::File(path.into())),
+        (None | Some("ram"), None) => Ok(Backing::Ram),
+        (Some("null"), None) => Ok(Backing::Null),
+        (Some(other), _) => Err(OptionError::new("backing", other, BACKING_ALLOWED)),
+    }
+}
+
+/// The items between commas; `\,` is a comma inside of one.
+fn split(text: &str) -> Vec<String> {
+    let mut items = Vec::new();
+    if text.is_empty() {
+        return items;
+    }
+    let mut item = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(char) = rest.next() {
+        match char {
+            '\\' if rest.peek() == Some(&',') => item.extend(rest.next()),
+            ',' => items.push(std::mem::take(&mut item)),
+            other => item.push(other),
+        }
+    }
+    items.push(item);
+    items
+}
+
+/// Decimal digits and nothing else: `parse` alone would take a sign.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Digits, and the unit after them.
+fn with_unit(text: &str) -> Option<(u64, String)> {
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at_checked(end)?;
+    Some((number(digits)?, unit.to_ascii_lowercase()))
+}
+
+/// Bytes with a binary suffix, as fio writes them.
+fn binary(text: &str) -> Option<u64> {
+    let (value, unit) = with_unit(text)?;
+    let shift = match unit.as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    value.checked_mul(1 << shift)
+}
+
+/// A count with a decimal suffix.
+fn count(text: &str) -> Option<u64> {
+    let (value, unit) = with_unit(text)?;
+    let factor = match unit.as_str() {
+        "" => 1,
+        "k" => 1_000,
+        "m" => 1_000_000,
+        _ => return None,
+    };
+    value.checked_mul(factor)
+}
+
+fn time(text: &str) -> Option<Duration> {
+    let (value, unit) = with_unit(text)?;
+    let unit_ns: u64 = match unit.as_str() {
+        "" if value == 0 => 1,
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    value.checked_mul(unit_ns).map(Duration::from_nanos)
+}
+
+fn timeout(text: &str) -> Option<u8> {
+    let ms = time(text)?.as_millis();
+    ms.is_multiple_of(500).then(|| u8::try_from(ms / 500).ok()).flatten()
+}
+
+fn mdts(text: &str) -> Option<u8> {
+    match number::<u64>(text) {
+        Some(log2) if log2 <= MDTS_LOG2_MAX.into() => u8::try_from(log2).ok(),
+        _ => {
+            let bytes = binary(text).filter(|bytes| bytes.is_power_of_two() && *bytes >= 8192)?;
+            u8::try_from(bytes.trailing_zeros() - 12).ok().filter(|log2| *log2 <= MDTS_LOG2_MAX)
+        }
+    }
+}
+
+impl fmt::Display for SoftOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        write!(f, "soft:size={}", Binary(self.size_bytes))?;
+        if self.lba_bytes != default.lba_bytes {
+            write!(f, ",lba={}", self.lba_bytes)?;
+        }
+        if self.latency != default.latency {
+            write!(f, ",latency={}", Time(self.latency))?;
+        }
+        if let Some(iops) = self.iops {
+            write!(f, ",iops={}", Count(iops))?;
+        }
+        if self.backing == Backing::Null {
+            f.write_str(",backing=null")?;
+        }
+        if self.mqes != default.mqes {
+            write!(f, ",mqes={}", self.mqes)?;
+        }
+        if self.mdts_log2 != default.mdts_log2 {
+            match self.transfer_bytes_max() {
+                Some(bytes) => write!(f, ",mdts={}", Binary(bytes))?,
+                None => f.write_str(",mdts=0")?,
+            }
+        }
+        if self.queues != default.queues {
+            write!(f, ",queues={}", self.queues)?;
+        }
+        if self.stride != default.stride {
+            write!(f, ",stride={}", self.stride)?;
+        }
+        if self.timeout_500ms != default.timeout_500ms {
+            write!(f, ",timeout={}ms", u32::from(self.timeout_500ms) * 500)?;
+        }
+        if self.serial != default.serial {
+            write!(f, ",serial={}", self.serial)?;
+        }
+        if self.stepped {
+            f.write_str(",stepped")?;
+        }
+        match &self.backing {
+            // Last, so that a path which ends in a backslash does not escape the next comma.
+            Backing::File(path) => {
+                write!(f, ",file={}", path.display().to_string().replace(',', "\\,"))
+            }
+            Backing::Ram | Backing::Null => Ok(()),
+        }
+    }
+}
+
+/// Bytes with the largest binary suffix that divides them.
+struct Binary(u64);
+
+impl fmt::Display for Binary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, suffix) in [(40, "T"), (30, "G"), (20, "M"), (10, "k")] {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return write!(f, "{}{suffix}", self.0 >> shift);
+            }
+        }
+        self.0.fmt(f)
+    }
+}
+
+/// A count with the largest decimal suffix that divides it.
+struct Count(u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("0"),
+            n if n.is_multiple_of(1_000_000) => write!(f, "{}m", n / 1_000_000),
+            n if n.is_multiple_of(1_000) => write!(f, "{}k", n / 1_000),
+            n => n.fmt(f),
+        }
+    }
+}
+
+/// A time in the largest unit that keeps it whole.
+struct Time(Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_nanos() {
+            ns if ns.is_multiple_of(1_000_000_000) => write!(f, "{}s", ns / 1_000_000_000),
+            ns if ns.is_multiple_of(1_000_000) => write!(f, "{}ms", ns / 1_000_000),
+            ns if ns.is_multiple_of(1_000) => write!(f, "{}us", ns / 1_000),
+            ns => write!(f, "{ns}ns"),
+        }
+    }
+}
