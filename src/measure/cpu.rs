@@ -18,6 +18,14 @@ pub struct CpuUse {
     pub ns_per_io: Option<f64>,
 }
 
+impl CpuUse {
+    /// The same window, in which `ios` I/Os were done.
+    pub fn per(self, ios: u64) -> Self {
+        let ns_per_io = |busy_s: f64| (ios > 0).then(|| busy_s * 1e9 / ios as f64);
+        Self { ns_per_io: self.machine_busy_s.and_then(ns_per_io), ..self }
+    }
+}
+
 /// A window that has been opened.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuWindow {
@@ -41,16 +49,15 @@ impl CpuWindow {
     fn until(&self, machine: Option<MachineTime>, own: Option<OwnTime>, ios: u64) -> CpuUse {
         let machine = self.machine.zip(machine).map(|(from, to)| to.since(&from));
         let own = self.own.zip(own);
-        let machine_busy_s = machine.map(|time| time.busy_s);
         CpuUse {
             machine_pct: machine
                 .and_then(|time| (time.all_s > 0.0).then(|| time.busy_s / time.all_s * 100.0)),
-            machine_busy_s,
+            machine_busy_s: machine.map(|time| time.busy_s),
             user_s: own.map(|(from, to)| (to.user_s - from.user_s).max(0.0)),
             sys_s: own.map(|(from, to)| (to.sys_s - from.sys_s).max(0.0)),
-            ns_per_io: machine_busy_s
-                .and_then(|busy_s| (ios > 0).then(|| busy_s * 1e9 / ios as f64)),
+            ns_per_io: None,
         }
+        .per(ios)
     }
 }
 

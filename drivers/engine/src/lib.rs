@@ -11,10 +11,13 @@
 //! has happened before [`Engine::open`] is called.
 
 #[cfg(target_os = "linux")]
+mod admin;
+#[cfg(target_os = "linux")]
 mod block;
 mod bounds;
 #[cfg(target_os = "linux")]
 mod calls;
+pub mod inspect;
 #[cfg(target_os = "linux")]
 pub mod io_uring;
 mod kinds;
@@ -223,6 +226,8 @@ pub struct EngineInfo {
     pub summary: &'static str,
     /// The drive must be bound to a userspace driver.
     pub takes_drive: bool,
+    /// It polls for completions, so that a busy processor says nothing of the work done.
+    pub polls: bool,
     /// Most I/Os in flight a queue by the engine's nature: 1 for synchronous calls.
     pub depth_max: Option<u32>,
 }

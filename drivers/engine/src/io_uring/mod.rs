@@ -49,6 +49,7 @@ impl Engine for IoUring {
         stack: "Linux io_uring",
         summary: "the kernel's io_uring, batched, with registered buffers and file",
         takes_drive: false,
+        polls: false,
         depth_max: Some(ENTRIES_MAX),
     };
 
@@ -118,9 +119,11 @@ fn new_ring(entries: u32) -> Result<Ring, EngineError> {
 /// Why there is no ring, and what to do.
 fn explain(error: &io::Error) -> EngineError {
     let reason = match error.raw_os_error() {
-        Some(libc::ENOSYS) => "this kernel has none, or a seccomp filter hides it; use a kernel of \
+        Some(libc::ENOSYS) => {
+            "this kernel has none, or a seccomp filter hides it; use a kernel of \
              5.11 or later with CONFIG_IO_URING, outside of a container that filters it"
-            .to_owned(),
+                .to_owned()
+        }
         Some(libc::EPERM) => explain_refusal(),
         Some(libc::ENOMEM) => format!(
             "no memory for its rings; {} may be locked by this user (RLIMIT_MEMLOCK), raise it with \

@@ -220,6 +220,8 @@ impl IoUringQueue {
 }
 
 impl Queue for IoUringQueue {
+    const SLEEPS: bool = true;
+
     #[inline(always)]
     fn push(&mut self, tag: Tag, operation: Operation) {
         let Some(slot) = self.slots.get_mut(tag.index()) else { return self.misuse(tag) };

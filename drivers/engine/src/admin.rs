@@ -1,0 +1,128 @@
+//! Admin commands through the kernel's own driver: `NVME_IOCTL_ADMIN_CMD` on a controller's node
+//! (linux/nvme_ioctl.h). Reading only: Identify, Get Log Page, Get Features.
+
+#![allow(unsafe_code)]
+
+use crate::EngineError;
+use crate::inspect::{FEATURES, Pages};
+use nvpoll_spec::{
+    Admin, Cns, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, Status, SubmissionEntry,
+};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use zerocopy::{FromBytes, FromZeros};
+
+/// `struct nvme_admin_cmd`.
+#[repr(C)]
+struct AdminCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    nsid: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    address: u64,
+    metadata_bytes: u32,
+    data_bytes: u32,
+    cdw10_to_15: [u32; 6],
+    timeout_ms: u32,
+    result: u32,
+}
+
+const _: () = assert!(size_of::<AdminCommand>() == 72);
+
+/// `_IOWR('N', 0x41, struct nvme_admin_cmd)`.
+const NVME_IOCTL_ADMIN_CMD: libc::c_ulong = 0xc048_4e41;
+/// Bound on a command; the kernel aborts it then.
+const TIMEOUT_MS: u32 = 10_000;
+/// Namespaces that are read.
+const NAMESPACES_MAX: usize = 64;
+
+/// A controller's character node.
+struct Node<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+/// Reads all pages of the controller behind `path` (`/dev/nvme0`).
+pub(crate) fn read(path: &Path) -> Result<Pages, EngineError> {
+    let file = File::open(path).map_err(|error| {
+        EngineError::Failed(format!("cannot open {}: {error}; run as root", path.display()))
+    })?;
+    let node = Node { path, file };
+    let mut controller = nvpoll_spec::ControllerIdentity::new_zeroed();
+    controller.clone_from(&node.page(&Admin::identify(Cns::CONTROLLER, 0))?);
+    let list: [u32; IDENTIFY_BYTES / 4] = node.page(&Admin::identify(Cns::ACTIVE_NAMESPACES, 0))?;
+    let mut namespaces = Vec::new();
+    for nsid in list.into_iter().take_while(|&nsid| nsid != 0).take(NAMESPACES_MAX) {
+        namespaces.push((nsid, Box::new(node.page(&Admin::identify(Cns::NAMESPACE, nsid))?)));
+    }
+    let feature = |id: FeatureId| (id, node.send(&Admin::get_feature(id, 0), &mut []).ok());
+    Ok(Pages {
+        through: format!("the kernel's driver, {}", path.display()),
+        registers: Vec::new(),
+        controller: Box::new(controller),
+        namespaces,
+        smart: node
+            .page(&Admin::get_log(LogId::SMART, NSID_ALL, 512))
+            .map_err(|error: EngineError| error.to_string()),
+        features: FEATURES.into_iter().map(feature).collect(),
+        refusals: Vec::new(),
+    })
+}
+
+impl Node<'_> {
+    /// Sends a command that fills a page (or a log of its declared length) and reads it as `T`.
+    fn page<T: FromBytes>(&self, entry: &SubmissionEntry) -> Result<T, EngineError> {
+        let mut page = vec![0; size_of::<T>()];
+        self.send(entry, &mut page)?;
+        T::read_from_bytes(&page)
+            .map_err(|_| EngineError::Failed("a page of another size than its type".to_owned()))
+    }
+
+    /// Sends a command, its data going to `data`; returns the completion's dword 0.
+    fn send(&self, entry: &SubmissionEntry, data: &mut [u8]) -> Result<u32, EngineError> {
+        let mut command = AdminCommand {
+            opcode: entry.opcode,
+            flags: 0,
+            reserved: 0,
+            nsid: entry.nsid,
+            cdw2: 0,
+            cdw3: 0,
+            metadata: 0,
+            address: if data.is_empty() { 0 } else { data.as_mut_ptr().addr() as u64 },
+            metadata_bytes: 0,
+            data_bytes: data.len() as u32,
+            cdw10_to_15: [
+                entry.cdw10,
+                entry.cdw11,
+                entry.cdw12,
+                entry.cdw13,
+                entry.cdw14,
+                entry.cdw15,
+            ],
+            timeout_ms: TIMEOUT_MS,
+            result: 0,
+        };
+        // SAFETY: the structure is the request's own and lives on this stack; the kernel writes at
+        // most `data_bytes` to `address`, which is `data`, borrowed mutably until it returns.
+        let result = unsafe {
+            libc::ioctl(self.file.as_raw_fd(), NVME_IOCTL_ADMIN_CMD as _, &raw mut command)
+        };
+        match result {
+            0 => Ok(command.result),
+            status if status > 0 => Err(EngineError::Failed(format!(
+                "{}: the controller answered {}",
+                self.path.display(),
+                Status(status as u16)
+            ))),
+            _ => Err(EngineError::Failed(format!(
+                "{}: {}",
+                self.path.display(),
+                std::io::Error::last_os_error()
+            ))),
+        }
+    }
+}

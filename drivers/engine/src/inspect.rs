@@ -1,0 +1,268 @@
+//! What a controller says of itself, read through whichever driver has it.
+
+use crate::{EngineError, Target};
+use nvpoll_nvme::{Controller, NvmeError, Options};
+use nvpoll_pci::Function;
+use nvpoll_pci::soft::SoftFunction;
+use nvpoll_spec::{
+    ControllerIdentity, FeatureId, NamespaceIdentity, SmartLog, Version, ascii_field,
+};
+use serde::Serialize;
+
+/// Everything that was read, in words.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// Which driver and transport it was read through.
+    pub through: String,
+    /// In the order in which they are to be shown.
+    pub sections: Vec<Section>,
+}
+
+/// Facts that belong together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Section {
+    /// Heading.
+    pub title: String,
+    /// Name and value of each.
+    pub facts: Vec<(String, String)>,
+}
+
+/// The pages that an inspection is made of, whoever read them.
+pub(crate) struct Pages {
+    pub through: String,
+    pub registers: Vec<(&'static str, String)>,
+    pub controller: Box<ControllerIdentity>,
+    pub namespaces: Vec<(u32, Box<NamespaceIdentity>)>,
+    pub smart: Result<SmartLog, String>,
+    pub features: Vec<(FeatureId, Option<u32>)>,
+    /// What the driver here would refuse a namespace for.
+    pub refusals: Vec<(u32, String)>,
+}
+
+/// Features that are shown.
+pub(crate) const FEATURES: [FeatureId; 5] = [
+    FeatureId::ARBITRATION,
+    FeatureId::POWER_MANAGEMENT,
+    FeatureId::VOLATILE_WRITE_CACHE,
+    FeatureId::NUMBER_OF_QUEUES,
+    FeatureId::INTERRUPT_COALESCING,
+];
+
+/// Namespaces that are read in full; the others are counted.
+const NAMESPACES_SHOWN: usize = 64;
+
+/// Reads what `target` says of itself.
+///
+/// # Errors
+/// When it cannot be opened, or does not answer.
+pub fn inspect(target: &Target) -> Result<Inspection, EngineError> {
+    let pages = match target {
+        Target::Soft(options) => {
+            let function = SoftFunction::open(options);
+            read(function.map_err(|error| EngineError::Failed(error.to_string()))?)?
+        }
+        #[cfg(target_os = "linux")]
+        Target::Pci(address) => {
+            let function = nvpoll_pci::vfio::VfioFunction::open(*address);
+            read(function.map_err(|error| EngineError::Failed(error.to_string()))?)?
+        }
+        #[cfg(target_os = "linux")]
+        Target::Path(path) => crate::admin::read(path)?,
+        other => {
+            return Err(EngineError::Usage(format!("{other} has no NVMe controller to identify")));
+        }
+    };
+    Ok(describe(&pages))
+}
+
+/// Reads all pages through the userspace driver.
+fn read<F: Function>(function: F) -> Result<Pages, EngineError> {
+    let failed = |error: NvmeError| EngineError::Failed(error.to_string());
+    let controller = Controller::open(function, Options::default()).map_err(failed)?;
+    let capabilities = controller.capabilities();
+    let (page_min, page_max) = capabilities.page_bytes();
+    let mut namespaces = Vec::new();
+    let mut refusals = Vec::new();
+    for nsid in controller.active_namespaces().map_err(failed)?.into_iter().take(NAMESPACES_SHOWN) {
+        namespaces.push((nsid, controller.namespace_page(nsid).map_err(failed)?));
+        if let Err(error) = controller.namespace(nsid) {
+            refusals.push((nsid, error.to_string()));
+        }
+    }
+    let feature = |id| controller.feature(id).map(|value| (id, value));
+    Ok(Pages {
+        through: format!("userspace driver, {}", controller.function().transport()),
+        registers: vec![
+            ("VS", controller.version().map_err(failed)?.to_string()),
+            ("CAP.MQES (queue entries)", capabilities.queue_entries_max().to_string()),
+            (
+                "CAP.DSTRD (doorbell stride)",
+                format!("{} bytes", capabilities.doorbell_stride_bytes()),
+            ),
+            ("CAP.TO (ready within)", format!("{} ms", capabilities.timeout_ms())),
+            ("CAP.MPSMIN, MPSMAX (pages)", format!("{page_min} to {page_max} bytes")),
+            ("CAP.CQR (contiguous queues)", yes(capabilities.contiguous_queues())),
+            ("CAP.CMBS (controller memory)", yes(capabilities.controller_memory())),
+            ("I/O queue pairs granted", controller.queues_max().to_string()),
+        ],
+        controller: Box::new(*controller.identity()),
+        namespaces,
+        smart: controller.smart().map_err(|error| error.to_string()),
+        features: FEATURES.into_iter().map(feature).collect::<Result<_, _>>().map_err(failed)?,
+        refusals,
+    })
+}
+
+fn yes(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
+}
+
+/// ASCII as text; a byte that is none is shown escaped, not sent to a terminal.
+fn text(field: &[u8]) -> String {
+    match ascii_field(field) {
+        Ok(text) => text.to_owned(),
+        Err(raw) => raw.escape_ascii().to_string(),
+    }
+}
+
+fn section<N: Into<String>>(title: impl Into<String>, facts: Vec<(N, String)>) -> Section {
+    let facts = facts.into_iter().map(|(name, value)| (name.into(), value)).collect();
+    Section { title: title.into(), facts }
+}
+
+fn describe(pages: &Pages) -> Inspection {
+    let mut sections = vec![controller_section(&pages.controller)];
+    if !pages.registers.is_empty() {
+        sections.push(section("registers", pages.registers.clone()));
+    }
+    for (nsid, page) in &pages.namespaces {
+        let refusal = pages.refusals.iter().find(|(refused, _)| refused == nsid);
+        sections.push(namespace_section(*nsid, page, refusal.map(|(_, why)| why.as_str())));
+    }
+    let features = pages.features.iter().map(|(id, value)| {
+        let value = value.map_or_else(|| "not there".to_owned(), |value| format!("{value:#010x}"));
+        (id.to_string(), value)
+    });
+    sections.push(section("features", features.collect()));
+    sections.push(match &pages.smart {
+        Ok(log) => smart_section(log),
+        Err(why) => section("SMART / health log", vec![("not read", why.clone())]),
+    });
+    Inspection { through: pages.through.clone(), sections }
+}
+
+fn controller_section(id: &ControllerIdentity) -> Section {
+    let version = Version::from_bits(id.version);
+    let mdts = match id.transfer_log2_max {
+        0 => "no limit".to_owned(),
+        log2 => format!("2^{log2} pages"),
+    };
+    let has = |bits: u16, bit: u16| yes(bits >> bit & 1 != 0);
+    section(
+        "controller",
+        vec![
+            ("model", text(&id.model)),
+            ("serial", text(&id.serial)),
+            ("firmware", text(&id.firmware)),
+            (
+                "PCI vendor, subsystem vendor",
+                format!("{:04x}, {:04x}", id.vendor, id.subsystem_vendor),
+            ),
+            ("NVMe version", version.to_string()),
+            ("NVM subsystem", text(&id.subsystem_nqn)),
+            ("controller id", id.controller_id.to_string()),
+            ("MDTS (largest transfer)", mdts),
+            ("NN (highest namespace)", id.namespaces.to_string()),
+            ("volatile write cache", yes(id.write_cache & 1 != 0)),
+            ("ONCS: compare", has(id.nvm_commands, 0)),
+            ("ONCS: dataset management", has(id.nvm_commands, 2)),
+            ("ONCS: write zeroes", has(id.nvm_commands, 3)),
+            ("SGLS", format!("{:#010x}", id.sgl)),
+            ("power states", (u32::from(id.power_states_z) + 1).to_string()),
+            ("RTD3E (shutdown)", format!("{} us", id.shutdown_us)),
+        ],
+    )
+}
+
+fn namespace_section(nsid: u32, page: &NamespaceIdentity, refusal: Option<&str>) -> Section {
+    let format = page.format_in_use();
+    let block_bytes = format.filter(|format| format.data_log2 < 32).map(|f| 1u64 << f.data_log2);
+    let size = block_bytes.and_then(|bytes| page.blocks.checked_mul(bytes));
+    let unknown = || "not valid".to_owned();
+    let mut facts = vec![
+        ("size".to_owned(), size.map_or_else(unknown, |bytes| format!("{bytes} bytes"))),
+        (
+            "blocks, capacity, used".to_owned(),
+            format!("{}, {}, {}", page.blocks, page.capacity_blocks, page.used_blocks),
+        ),
+    ];
+    for (index, format) in page.formats.iter().enumerate().take(usize::from(page.formats_z) + 1) {
+        if format.data_log2 == 0 {
+            continue;
+        }
+        let in_use =
+            if Some(*format) == page.format_in_use() && index == usize::from(page.format & 0xf) {
+                ", in use"
+            } else {
+                ""
+            };
+        facts.push((
+            format!("LBA format {index}"),
+            format!(
+                "2^{} bytes, metadata {}, performance {}{in_use}",
+                format.data_log2,
+                format.metadata_bytes,
+                format.performance & 3
+            ),
+        ));
+    }
+    facts
+        .push(("NOIOB (optimal boundary)".to_owned(), format!("{} blocks", page.optimal_boundary)));
+    facts.push((
+        "protection information".to_owned(),
+        match page.protection & 7 {
+            0 => "off".to_owned(),
+            kind => format!("type {kind}"),
+        },
+    ));
+    if let Some(why) = refusal {
+        facts.push(("not driven".to_owned(), why.to_owned()));
+    }
+    section(format!("namespace {nsid}"), facts)
+}
+
+fn smart_section(log: &SmartLog) -> Section {
+    let wide = |[low, high]: [u64; 2]| (u128::from(high) << 64 | u128::from(low)).to_string();
+    let temperature = log.temperature_celsius();
+    section(
+        "SMART / health log",
+        vec![
+            ("critical warning", format!("{:#04x}", log.critical_warning)),
+            (
+                "temperature",
+                temperature.map_or_else(|| "not said".to_owned(), |c| format!("{c} C")),
+            ),
+            (
+                "available spare, threshold",
+                format!("{} %, {} %", log.available_spare_pct, log.spare_threshold_pct),
+            ),
+            ("life used", format!("{} %", log.used_pct)),
+            (
+                "data units read, written",
+                format!(
+                    "{}, {} (of 512,000 bytes)",
+                    wide(log.data_units_read),
+                    wide(log.data_units_written)
+                ),
+            ),
+            ("host reads, writes", format!("{}, {}", wide(log.host_reads), wide(log.host_writes))),
+            (
+                "power cycles, hours",
+                format!("{}, {}", wide(log.power_cycles), wide(log.power_on_hours)),
+            ),
+            ("unsafe shutdowns", wide(log.unsafe_shutdowns)),
+            ("media errors", wide(log.media_errors)),
+            ("error log entries", wide(log.error_log_entries)),
+        ],
+    )
+}

@@ -1,0 +1,291 @@
+//! The userspace driver as an engine, on each of its transports.
+//!
+//! One generic engine, [`Userspace`], and one line of types a transport: what differs between them
+//! is how the function is opened and what the engine is called.
+
+use crate::{
+    Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions, Operation, OperationKind,
+    Queue, QueueShape, Tag, Target, Wait,
+};
+use nvpoll_nvme::{Controller, Io, Namespace, NvmeError, Options, PairOptions, QueuePair};
+use nvpoll_pci::Function;
+use nvpoll_pci::soft::SoftFunction;
+#[cfg(target_os = "linux")]
+use nvpoll_pci::vfio::VfioFunction;
+use nvpoll_spec::{FeatureId, NvmOpcode};
+use std::sync::Arc;
+
+/// The userspace driver on the soft controller.
+pub type Soft = Userspace<SoftFunction>;
+/// The userspace driver on VFIO.
+#[cfg(target_os = "linux")]
+pub type Vfio = Userspace<VfioFunction>;
+
+/// Passes that found nothing before the controller's health is looked at: at some 10 ns each, ten
+/// looks a second.
+const EMPTY_BEFORE_CHECK: u32 = 1 << 23;
+
+/// A transport that the engine can open by itself.
+pub trait Openable: Function {
+    /// The engine's name and the like.
+    const INFO: EngineInfo;
+
+    /// Whether this system has what the transport needs.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] with what is missing and what to do.
+    fn available() -> Result<(), EngineError>;
+
+    /// Opens `target`.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] when the target is of another kind, [`EngineError::Failed`] when it
+    /// does not open.
+    fn open_target(target: &Target) -> Result<Self, EngineError>
+    where
+        Self: Sized;
+}
+
+impl Openable for SoftFunction {
+    const INFO: EngineInfo = EngineInfo {
+        name: "soft",
+        stack: "userspace soft",
+        summary: "the userspace driver on a controller in software: no hardware, no root",
+        takes_drive: false,
+        polls: true,
+        depth_max: None,
+    };
+
+    fn available() -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn open_target(target: &Target) -> Result<Self, EngineError> {
+        let Target::Soft(options) = target else { return Err(wrong_target("soft", target)) };
+        Self::open(options).map_err(|error| EngineError::Failed(error.to_string()))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Openable for VfioFunction {
+    const INFO: EngineInfo = EngineInfo {
+        name: "vfio",
+        stack: "userspace vfio",
+        summary: "the userspace driver on a drive bound to vfio-pci",
+        takes_drive: true,
+        polls: true,
+        depth_max: None,
+    };
+
+    fn available() -> Result<(), EngineError> {
+        if std::path::Path::new("/dev/vfio/vfio").exists() {
+            return Ok(());
+        }
+        Err(EngineError::Unavailable(
+            "this system has no VFIO (/dev/vfio/vfio is missing); turn the IOMMU on and load the modules vfio-pci and vfio_iommu_type1"
+                .to_owned(),
+        ))
+    }
+
+    fn open_target(target: &Target) -> Result<Self, EngineError> {
+        let Target::Pci(address) = target else { return Err(wrong_target("vfio", target)) };
+        Self::open(*address).map_err(|error| EngineError::Failed(error.to_string()))
+    }
+}
+
+fn wrong_target(engine: &str, target: &Target) -> EngineError {
+    EngineError::Usage(format!(
+        "engine {engine} cannot open {target}; it takes {}",
+        match engine {
+            "soft" => "a soft drive (soft[:options])",
+            _ => "an NVMe drive's PCI address",
+        }
+    ))
+}
+
+fn failed(error: NvmeError) -> EngineError {
+    match error {
+        NvmeError::Limit { .. } | NvmeError::Unsupported { .. } => {
+            EngineError::Usage(error.to_string())
+        }
+        other => EngineError::Failed(other.to_string()),
+    }
+}
+
+/// The userspace driver on transport `F`.
+pub struct Userspace<F: Function> {
+    controller: Arc<Controller<F>>,
+    namespace: Namespace,
+    writable: bool,
+}
+
+impl<F: Function> Userspace<F> {
+    /// The controller below, for what is not I/O.
+    pub fn controller(&self) -> &Arc<Controller<F>> {
+        &self.controller
+    }
+}
+
+impl<F: Openable> Engine for Userspace<F> {
+    const INFO: EngineInfo = F::INFO;
+
+    type Queue = UserspaceQueue<F>;
+
+    fn available() -> Result<(), EngineError> {
+        F::available()
+    }
+
+    fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
+        let function = F::open_target(target)?;
+        let controller = Controller::open(function, Options::default()).map_err(failed)?;
+        let namespace = controller.namespace(options.namespace).map_err(failed)?;
+        Ok(Self { controller, namespace, writable: options.writable })
+    }
+
+    fn geometry(&self, io_bytes: u32) -> Geometry {
+        Geometry {
+            size_bytes: self.namespace.bytes(),
+            block_bytes: self.namespace.block_bytes,
+            depth_max: QueuePair::depth_max(&self.controller, &self.namespace, io_bytes),
+            queues_max: Some(u32::from(self.controller.queues_max())),
+            numa_node: self.controller.function().numa_node(),
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let identity = self.controller.identity();
+        let text = |bytes: &[u8]| match nvpoll_spec::ascii_field(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(raw) => raw.escape_ascii().to_string(),
+        };
+        let cache = match identity.write_cache & 1 {
+            0 => "none".to_owned(),
+            _ => match self.controller.feature(FeatureId::VOLATILE_WRITE_CACHE) {
+                Ok(Some(value)) if value & 1 == 0 => "off".to_owned(),
+                Ok(Some(_)) => "on".to_owned(),
+                Ok(None) | Err(_) => "not said".to_owned(),
+            },
+        };
+        vec![
+            ("transport", self.controller.function().transport()),
+            ("waiting", "polled".to_owned()),
+            ("model", text(&identity.model)),
+            ("serial", text(&identity.serial)),
+            ("firmware", text(&identity.firmware)),
+            ("command bytes max", self.controller.command_bytes_max().to_string()),
+            ("volatile write cache", cache),
+        ]
+    }
+
+    fn queue(&self, shape: QueueShape) -> Result<UserspaceQueue<F>, EngineError> {
+        let limit = || {
+            let depth = shape.depth;
+            EngineError::Usage(format!(
+                "a depth of {depth} was asked for; at most 65535 is possible"
+            ))
+        };
+        let options = PairOptions {
+            depth: u16::try_from(shape.depth).map_err(|_| limit())?,
+            io_bytes: shape.io_bytes,
+        };
+        let pair = QueuePair::new(&self.controller, &self.namespace, options).map_err(failed)?;
+        Ok(UserspaceQueue {
+            pair,
+            block_log2: self.namespace.block_log2,
+            block_mask: self.namespace.block_bytes - 1,
+            writable: self.writable,
+            empty: 0,
+            rejected: Vec::with_capacity(shape.depth as usize),
+        })
+    }
+}
+
+/// A queue pair as an engine's lane.
+pub struct UserspaceQueue<F: Function> {
+    pair: QueuePair<F>,
+    block_log2: u8,
+    writable: bool,
+    block_mask: u32,
+    empty: u32,
+    // Cold: tags of operations that were refused, to be reported by the next `reap`.
+    rejected: Vec<Tag>,
+}
+
+impl<F: Function> UserspaceQueue<F> {
+    #[cold]
+    fn reject(&mut self, tag: Tag) {
+        // The room was reserved: a caller that pushes more than its depth loses the report.
+        if self.rejected.len() < self.rejected.capacity() {
+            self.rejected.push(tag);
+        }
+    }
+
+    /// Whether the controller still lives, after many passes that found nothing.
+    #[cold]
+    fn check(&mut self) -> Result<(), EngineError> {
+        self.empty = 0;
+        self.pair.check().map_err(failed)
+    }
+}
+
+impl<F: Function> Queue for UserspaceQueue<F> {
+    #[inline(always)]
+    fn push(&mut self, tag: Tag, operation: Operation) {
+        let opcode = match operation.kind {
+            OperationKind::Read => NvmOpcode::READ,
+            OperationKind::Write => NvmOpcode::WRITE,
+            OperationKind::Flush => NvmOpcode::FLUSH,
+        };
+        let aligned = (operation.offset as u32 | operation.bytes) & self.block_mask == 0;
+        let allowed = self.writable || operation.kind != OperationKind::Write;
+        let io = Io {
+            opcode,
+            lba: operation.offset >> self.block_log2,
+            blocks: operation.bytes >> self.block_log2,
+        };
+        if !aligned || !allowed || self.pair.push(tag.0, io).is_err() {
+            self.reject(tag);
+        }
+    }
+
+    #[inline(always)]
+    fn kick(&mut self) -> Result<(), EngineError> {
+        self.pair.kick();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn reap(
+        &mut self,
+        _wait: Wait,
+        sink: &mut impl FnMut(Tag, IoStatus),
+    ) -> Result<u32, EngineError> {
+        let reaped = self.pair.reap(&mut |tag, status| sink(Tag(tag), IoStatus::nvme(status)));
+        let mut count = match reaped {
+            Ok(count) => count,
+            Err(error) => {
+                let location = self.pair.location();
+                return Err(EngineError::Failed(format!("{location}: {error}")));
+            }
+        };
+        if !self.rejected.is_empty() {
+            for tag in self.rejected.drain(..) {
+                sink(tag, IoStatus::REJECTED);
+                count += 1;
+            }
+        }
+        self.empty = if count == 0 { self.empty + 1 } else { 0 };
+        if self.empty == EMPTY_BEFORE_CHECK {
+            self.check()?;
+        }
+        Ok(count)
+    }
+
+    fn fill(&mut self, tag: Tag, data: &[u8]) {
+        self.pair.fill(tag.0, data);
+    }
+
+    fn copy_out(&self, tag: Tag, data: &mut [u8]) {
+        self.pair.copy_out(tag.0, data);
+    }
+}

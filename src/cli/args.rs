@@ -1,0 +1,268 @@
+//! What can be typed. Workload options have fio's names and value syntax.
+
+use crate::failure::Failure;
+use crate::run::{CpuList, Timing};
+use crate::workload::units::{Amount, parse_size, parse_time};
+use crate::workload::{Rw, Workload};
+use clap::{Args, Parser, Subcommand};
+use nvpoll_engine::EngineKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What does the storage stack cost on this drive?
+///
+/// Runs the same workload through a userspace NVMe driver and through the kernel's own paths, and
+/// puts the results side by side. Exit status: 0 all measured, 1 something failed (what was
+/// measured is kept and marked), 2 bad usage, 3 refused for safety.
+#[derive(Debug, Parser)]
+#[command(name = "nvpoll", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Every NVMe drive of this machine, its driver and what uses it
+    List(ListArgs),
+    /// Hand drives to a userspace driver, until `unbind`
+    Bind(BindArgs),
+    /// Give drives back as they were found
+    Unbind(UnbindArgs),
+    /// What a controller and its namespaces say of themselves
+    Identify(IdentifyArgs),
+    /// One workload on one engine
+    Run(RunArgs),
+    /// The main job: several engines on the same drives, one table
+    ///
+    /// Drives are taken from the kernel and given back as needed, also after Ctrl-C. Rounds are
+    /// interleaved (A B B A). Without a target a soft drive and a scratch file stand in.
+    Compare(CompareArgs),
+}
+
+/// `nvpoll list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// One JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `nvpoll bind`
+#[derive(Debug, Args)]
+pub struct BindArgs {
+    /// PCI addresses, device nodes or by-id links
+    #[arg(required = true, value_name = "TARGET")]
+    pub targets: Vec<String>,
+}
+
+/// `nvpoll unbind`
+#[derive(Debug, Args)]
+pub struct UnbindArgs {
+    /// PCI addresses, or the names that the drives had
+    #[arg(value_name = "TARGET", required_unless_present = "all", conflicts_with = "all")]
+    pub targets: Vec<String>,
+    /// Every drive that nvpoll has taken and nobody drives any more
+    #[arg(long)]
+    pub all: bool,
+    /// For a drive that nvpoll has no record of: the driver to give it to
+    #[arg(long, value_name = "DRIVER")]
+    pub to: Option<String>,
+}
+
+/// `nvpoll identify`
+#[derive(Debug, Args)]
+pub struct IdentifyArgs {
+    /// A drive that is bound to a userspace driver, or soft[:options]
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+    /// One JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `nvpoll run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Drives, block devices or files; soft[:options]; null. Several run at once, as one system
+    #[arg(required = true, value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// The engine; without it the userspace driver where the drive is bound to it, else the
+    /// kernel's best path
+    #[arg(long, value_name = "ENGINE", value_parser = engine)]
+    pub engine: Option<EngineKind>,
+    /// The workload.
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
+    /// How it is run.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// `nvpoll compare`
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Drives, by PCI address, node or by-id link; also soft[:options], block devices and files.
+    /// Several run at once, as one system
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// Engines, the first one is what the others are compared with [default: all that fit]
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', value_parser = engine)]
+    pub engines: Vec<EngineKind>,
+    /// A list of workloads: quick, review [default: quick, unless workload options say otherwise]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["rw", "bs", "iodepth"])]
+    pub suite: Option<String>,
+    /// Rounds; the intervals are over rounds, so that fewer than two give none
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Folder for the scratch file that is used when no target is named
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    pub scratch: PathBuf,
+    /// The workload.
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
+    /// How it is run.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// A workload, in fio's words.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload (fio's names)")]
+pub struct WorkloadArgs {
+    /// read, write, randread, randwrite, rw or randrw
+    #[arg(long, value_name = "PATTERN", alias = "readwrite")]
+    pub rw: Option<Rw>,
+    /// Block size
+    #[arg(long, value_name = "SIZE", value_parser = block_size, alias = "blocksize")]
+    pub bs: Option<u32>,
+    /// I/Os in flight, a worker and drive
+    #[arg(long, value_name = "N")]
+    pub iodepth: Option<u32>,
+    /// Workers a drive, each with a queue, a thread and a processor of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub numjobs: u32,
+    /// Reads of a mixed pattern, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
+    pub rwmixread: u8,
+    /// Where the used stretch of the target begins
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "0")]
+    pub offset: Amount,
+    /// How long it is [default: to the target's end]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub size: Option<Amount>,
+    /// A flush after every so many writes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub fsync: u32,
+    /// Seed of the random offsets; the same seed gives the same I/O
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub randseed: u64,
+}
+
+/// What `run` and `compare` share.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Running")]
+pub struct CommonArgs {
+    /// Measured time of each round [default: 10, or 0.75 without a target]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub runtime: Option<Duration>,
+    /// I/O before the measured time [default: 2, or 0.2 without a target]
+    #[arg(long, value_name = "TIME", value_parser = time, alias = "ramp_time")]
+    pub ramp_time: Option<Duration>,
+    /// I/Os of each worker, instead of a time
+    #[arg(long, value_name = "N", alias = "number_ios", conflicts_with_all = ["runtime", "ramp_time"])]
+    pub number_ios: Option<u64>,
+    /// Processors that the workers are pinned to, as 2,4-7 [default: all that may be used]
+    #[arg(long, value_name = "LIST", alias = "cpus_allowed")]
+    pub cpus: Option<CpuList>,
+    /// Allow writes to the drive with this serial number (or the block device or file of this
+    /// name); everything on it is lost
+    #[arg(long, value_name = "SERIAL")]
+    pub destroy_data: Vec<String>,
+    /// The result as one JSON document, to a file or, as -, to stdout instead of the table
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// Longest ramp and runtime.
+const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+fn engine(name: &str) -> Result<EngineKind, String> {
+    name.parse::<EngineKind>().map_err(|error| error.to_string())
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes).map_err(|_| format!("a block size of {bytes} bytes is too large"))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text).map_err(|error| error.to_string())?;
+    match time > TIME_MAX {
+        true => Err("at most 7 days are possible".to_owned()),
+        false => Ok(time),
+    }
+}
+
+impl WorkloadArgs {
+    /// Whether the pattern, block size or depth was given: then there is one workload, no suite.
+    pub fn names_one(&self) -> bool {
+        self.rw.is_some() || self.bs.is_some() || self.iodepth.is_some()
+    }
+
+    /// The workload that was typed, fio's defaults for the rest (but for the pattern: random).
+    pub fn one(&self) -> Workload {
+        let rw = self.rw.unwrap_or(Rw::RandRead);
+        self.apply(Workload::new(rw, self.bs.unwrap_or(4096), self.iodepth.unwrap_or(1)))
+    }
+
+    /// A suite's workload with the options that hold for all.
+    pub fn apply(&self, workload: Workload) -> Workload {
+        Workload {
+            numjobs: self.numjobs,
+            rwmixread: self.rwmixread,
+            offset: self.offset,
+            size: self.size,
+            fsync: self.fsync,
+            seed: self.randseed,
+            ..workload
+        }
+    }
+}
+
+impl CommonArgs {
+    /// Ramp and runtime, or a number of I/Os.
+    ///
+    /// # Errors
+    /// A runtime or a number of zero.
+    pub fn timing(&self, ramp_s: f64, runtime_s: f64) -> Result<Timing, Failure> {
+        if self.number_ios == Some(0) {
+            return Err(Failure::usage(
+                "--number-ios 0: nothing would be measured; give at least 1",
+            ));
+        }
+        if self.runtime.is_some_and(|time| time.is_zero()) {
+            return Err(Failure::usage(
+                "--runtime 0: nothing would be measured; give a time such as 10 or 500ms",
+            ));
+        }
+        Ok(Timing {
+            ramp_s: self.ramp_time.map_or(ramp_s, |time| time.as_secs_f64()),
+            runtime_s: self.runtime.map_or(runtime_s, |time| time.as_secs_f64()),
+            number_ios: self.number_ios,
+        })
+    }
+
+    /// The processors to pin to.
+    ///
+    /// # Errors
+    /// A processor that this process may not use.
+    pub fn cpu_list(&self) -> Result<CpuList, Failure> {
+        match &self.cpus {
+            Some(list) => list.clone().check().map_err(|error| Failure::usage(error.to_string())),
+            None => Ok(CpuList::allowed()),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `list`, `bind` and `unbind`, and the word about what a crash left behind.
+
+use super::Done;
+use super::args::{BindArgs, Command, ListArgs, UnbindArgs};
+use crate::failure::{Failure, FailureKind};
+use crate::preflight::{Subject, What};
+use comfy_table::{Table, presets::NOTHING};
+use nvpoll_host::{Drive, GiveBackOptions, GivenBack, Host, Outcome, TakeOptions, UserDriver};
+use nvpoll_spec::PciAddress;
+use serde::Serialize;
+
+/// Tells on stderr of drives that a process which is gone left with a userspace driver.
+pub fn tell_leftovers(command: &Command) {
+    if matches!(command, Command::Unbind(_)) {
+        return;
+    }
+    match Host::system().leftovers() {
+        Ok(leftovers) => {
+            for leftover in leftovers.iter().filter(|leftover| leftover.is_orphan()) {
+                eprintln!("nvpoll: warning: {leftover}");
+            }
+        }
+        Err(error) => eprintln!("nvpoll: warning: {error}"),
+    }
+}
+
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    drive: Drive,
+    uses: Vec<nvpoll_host::Use>,
+}
+
+/// `nvpoll list`
+pub fn list(args: &ListArgs) -> Done {
+    let host = Host::system();
+    let survey = host.survey()?;
+    let listed: Vec<Listed> = host
+        .drives()?
+        .into_iter()
+        .map(|drive| Listed { uses: survey.uses(&drive), drive })
+        .collect();
+    if args.json {
+        let text = serde_json::to_string_pretty(&listed);
+        println!("{}", text.map_err(|error| Failure::failed(error.to_string()))?);
+        return Ok(0);
+    }
+    if listed.is_empty() {
+        println!(
+            "no NVMe drive: no PCI function of class 01.08.02 is here; `nvpoll compare` runs on a soft drive"
+        );
+        return Ok(0);
+    }
+    print_table(&listed);
+    Ok(0)
+}
+
+fn print_table(listed: &[Listed]) {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header([
+        "address",
+        "model",
+        "serial",
+        "namespace",
+        "size",
+        "LBA",
+        "NUMA",
+        "IOMMU",
+        "link",
+        "driver",
+        "in use by",
+    ]);
+    for Listed { drive, uses } in listed {
+        let unknown = || "-".to_owned();
+        let text = |value: &Option<String>| value.clone().unwrap_or_else(unknown);
+        let number = |value: Option<u32>| value.map_or_else(unknown, |value| value.to_string());
+        let uses = match uses.as_slice() {
+            [] => "nobody".to_owned(),
+            uses => uses.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        };
+        let per_namespace =
+            |show: &dyn Fn(&nvpoll_host::Namespace) -> String| match drive.namespaces.as_slice() {
+                [] => unknown(),
+                namespaces => namespaces.iter().map(show).collect::<Vec<_>>().join("\n"),
+            };
+        table.add_row([
+            drive.address.to_string(),
+            text(&drive.model),
+            text(&drive.serial),
+            per_namespace(&|ns| {
+                ns.node
+                    .as_ref()
+                    .map_or_else(|| format!("nsid {}", ns.nsid), |node| node.display().to_string())
+            }),
+            per_namespace(&|ns| crate::workload::units::format_size(ns.size_bytes)),
+            per_namespace(&|ns| match ns.metadata_bytes {
+                Some(0) | None => ns.lba_bytes.to_string(),
+                Some(metadata) => format!("{}+{metadata}", ns.lba_bytes),
+            }),
+            number(drive.numa_node),
+            drive.iommu_group.as_ref().map_or_else(unknown, |group| group.id.to_string()),
+            drive
+                .link_now
+                .map_or_else(unknown, |link| format!("{} GT/s x{}", link.speed_gts, link.width)),
+            text(&drive.driver),
+            uses,
+        ]);
+    }
+    for line in table.lines() {
+        println!("{}", line.trim_end());
+    }
+}
+
+/// The address of the drive that a name leads to.
+fn drive_of(host: &Host, name: &str) -> Result<Box<Drive>, Failure> {
+    let subject = Subject::resolve(host, name)?;
+    match subject.what {
+        What::Drive { drive, .. } => Ok(drive),
+        _ => Err(Failure::usage(format!(
+            "{name} is {}, not an NVMe drive; only a drive can be bound",
+            subject.describe()
+        ))),
+    }
+}
+
+/// `nvpoll bind`
+pub fn bind(args: &BindArgs) -> Done {
+    let host = Host::system();
+    // All are resolved and asked for before the first is touched.
+    let drives: Vec<Box<Drive>> =
+        args.targets.iter().map(|name| drive_of(&host, name)).collect::<Result<_, _>>()?;
+    let options = TakeOptions { persistent: true, ..TakeOptions::default() };
+    for drive in &drives {
+        host.may_take(drive, UserDriver::VfioPci, &options)?;
+    }
+    for drive in drives {
+        let taken = host.take(&drive, UserDriver::VfioPci, &options)?;
+        let nodes: Vec<String> =
+            taken.nodes().iter().map(|node| node.display().to_string()).collect();
+        println!(
+            "{}: {} ({}) is now with {}, through {}; `nvpoll unbind {}` gives it back to {}",
+            drive.address,
+            drive.label(),
+            drive
+                .namespaces
+                .iter()
+                .filter_map(|ns| ns.node.as_ref())
+                .map(|node| node.display().to_string())
+                .collect::<Vec<_>>()
+                .join(", "),
+            taken.driver().name(),
+            nodes.join(", "),
+            drive.address,
+            drive.driver.as_deref().unwrap_or("no driver"),
+        );
+    }
+    Ok(0)
+}
+
+/// `nvpoll unbind`
+pub fn unbind(args: &UnbindArgs) -> Done {
+    let host = Host::system();
+    let addresses = if args.all { all_left(&host)? } else { named(&host, &args.targets)? };
+    if addresses.is_empty() {
+        println!("nothing to give back: nvpoll has taken no drive here");
+    }
+    let options = GiveBackOptions { to: args.to.clone() };
+    let mut worst = 0;
+    for address in addresses {
+        match host.give_back(address, &options) {
+            Ok(given) => {
+                println!("{}", describe(&given));
+                worst = worst.max(u8::from(!given.namespaces_back));
+            }
+            Err(error) => {
+                eprintln!("nvpoll: {error}");
+                let failure = Failure::from(error);
+                worst = worst.max(match failure.kind {
+                    FailureKind::Failed => 1,
+                    _ => failure.exit_status(),
+                });
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// Every drive that nvpoll has taken, but for those that a living process holds.
+fn all_left(host: &Host) -> Result<Vec<PciAddress>, Failure> {
+    let mut addresses = Vec::new();
+    for leftover in host.leftovers()? {
+        if leftover.alive && !matches!(leftover.holder, nvpoll_host::Holder::Persistent) {
+            println!("left alone: {leftover}");
+        } else {
+            addresses.push(leftover.address);
+        }
+    }
+    Ok(addresses)
+}
+
+fn named(host: &Host, names: &[String]) -> Result<Vec<PciAddress>, Failure> {
+    let address = |name: &String| match name.parse() {
+        // A drive that was unplugged has a record, but is nowhere to be resolved.
+        Ok(address) => Ok(address),
+        Err(_) => drive_of(host, name).map(|drive| drive.address),
+    };
+    names.iter().map(address).collect()
+}
+
+fn describe(given: &GivenBack) -> String {
+    let GivenBack { address, driver, .. } = given;
+    let driver = driver.as_deref().unwrap_or("no driver");
+    let done = match given.outcome {
+        Outcome::Restored => format!("{address}: back with {driver}"),
+        Outcome::AsItWas => format!("{address}: with {driver}, as it was"),
+        Outcome::Gone => format!("{address}: the drive is gone from here; its record was removed"),
+        Outcome::EarlierBoot => format!("{address}: taken before the last boot; nothing to do"),
+        Outcome::Given => format!("{address}: given to {driver}"),
+    };
+    let missing: Vec<String> =
+        given.missing.iter().map(|node| node.display().to_string()).collect();
+    let renamed: Vec<String> = given
+        .renamed
+        .iter()
+        .map(|(from, to)| format!("{} is now {}", from.display(), to.display()))
+        .collect();
+    match (missing.is_empty(), renamed.is_empty()) {
+        (true, true) => done,
+        (false, _) => format!(
+            "{done}, but {} did not come back; look at the kernel's log",
+            missing.join(", ")
+        ),
+        (true, false) => format!("{done}; {}", renamed.join(", ")),
+    }
+}

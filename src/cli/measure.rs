@@ -1,0 +1,296 @@
+//! `run` and `compare`.
+
+use super::Done;
+use super::args::{CommonArgs, CompareArgs, RunArgs};
+use super::progress::Progress;
+use super::signals::stop_on_signals;
+use crate::failure::Failure;
+use crate::measure::Clock;
+use crate::plan::{Plan, Stack};
+use crate::preflight::{self, Scratch, Subject, What};
+use crate::report::{Environment, Report, RoundResult, table};
+use crate::run::{Column, Control, HostHands, run_plan};
+use crate::workload::{Suite, Workload};
+use nvpoll_engine::EngineKind;
+use nvpoll_host::Host;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Ramp and runtime in seconds where a target was named.
+const TIMES_S: (f64, f64) = (2.0, 10.0);
+/// Ramp and runtime in seconds for the stand-ins: the whole comparison ends within a minute.
+const STAND_IN_TIMES_S: (f64, f64) = (0.2, 0.75);
+/// The soft drive that stands in.
+const STAND_IN: &str = "soft:size=1G";
+/// Most targets of one command.
+const TARGETS_MAX: usize = 256;
+
+/// `nvpoll run`
+pub fn run(args: &RunArgs) -> Done {
+    let host = Host::system();
+    let subjects = resolve(&host, &args.targets)?;
+    let (kind, why) = match args.engine {
+        Some(kind) => (kind, "asked for".to_owned()),
+        None => choose(&subjects)?,
+    };
+    let column = Column { kind, subjects };
+    let plan = Plan {
+        command: "run".to_owned(),
+        stacks: vec![stack_of(&column)],
+        suite: None,
+        workloads: vec![args.workload.one()],
+        rounds: 1,
+        timing: args.common.timing(TIMES_S.0, TIMES_S.1)?,
+        cpus: args.common.cpu_list()?.to_string(),
+    };
+    let names = args.targets.join(", ");
+    let headline = format!("nvpoll run: engine {kind} on {names} ({why})");
+    execute(&host, &plan, &[column], &args.common, &headline)
+}
+
+/// `nvpoll compare`
+pub fn compare(args: &CompareArgs) -> Done {
+    let host = Host::system();
+    let is_default = args.targets.is_empty();
+    let times = if is_default { STAND_IN_TIMES_S } else { TIMES_S };
+    let mut plan = Plan {
+        command: "compare".to_owned(),
+        stacks: Vec::new(),
+        suite: None,
+        workloads: Vec::new(),
+        rounds: args.rounds,
+        timing: args.common.timing(times.0, times.1)?,
+        cpus: args.common.cpu_list()?.to_string(),
+    };
+    (plan.suite, plan.workloads) = workloads(args)?;
+    let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };
+    let columns = match &scratch {
+        Some(scratch) => stand_in_columns(scratch, &args.engines)?,
+        None => columns(&resolve(&host, &args.targets)?, &args.engines)?,
+    };
+    plan.stacks = columns.iter().map(stack_of).collect();
+    let headline = match &scratch {
+        Some(scratch) => format!(
+            "nvpoll compare: no target was named, so a soft drive ({STAND_IN}) and a scratch file ({}) stand in; they are two things, not one drive: compare stacks within each only",
+            scratch.path().display()
+        ),
+        None => {
+            format!("nvpoll compare: {} on {}", engine_names(&columns), args.targets.join(", "))
+        }
+    };
+    execute(&host, &plan, &columns, &args.common, &headline)
+}
+
+fn resolve(host: &Host, names: &[String]) -> Result<Vec<Subject>, Failure> {
+    if names.len() > TARGETS_MAX {
+        return Err(Failure::usage(format!(
+            "{} targets; at most {TARGETS_MAX} are possible",
+            names.len()
+        )));
+    }
+    let subjects: Vec<Subject> =
+        names.iter().map(|name| Subject::resolve(host, name)).collect::<Result<_, _>>()?;
+    let mut seen = HashSet::new();
+    for subject in &subjects {
+        let identity = match &subject.what {
+            What::Drive { drive, nsid } => format!("{} namespace {nsid}", drive.address),
+            What::Block { node: path, .. } | What::File { path, .. } => path.display().to_string(),
+            What::Soft(_) | What::Null => continue,
+        };
+        if !seen.insert(identity.clone()) {
+            let name = &subject.name;
+            return Err(Failure::usage(format!(
+                "{name} is named twice ({identity}); name each target once"
+            )));
+        }
+    }
+    Ok(subjects)
+}
+
+/// One engine for all targets of a run.
+fn choose(subjects: &[Subject]) -> Result<(EngineKind, String), Failure> {
+    let mut choices = subjects.iter().map(preflight::choose_engine);
+    let first = choices.next().ok_or_else(|| Failure::usage("name a target"))?;
+    match choices.find(|other| other.0 != first.0) {
+        None => Ok(first),
+        Some(other) => Err(Failure::usage(format!(
+            "these targets want different engines ({} and {}); name one with --engine, or run them one by one",
+            first.0, other.0
+        ))),
+    }
+}
+
+fn workloads(args: &CompareArgs) -> Result<(Option<String>, Vec<Workload>), Failure> {
+    if args.workload.names_one() {
+        return Ok((None, vec![args.workload.one()]));
+    }
+    let name = args.suite.as_deref().unwrap_or("quick");
+    let suite = Suite::named(name).map_err(|error| Failure::usage(format!("--suite: {error}")))?;
+    let workloads = suite.workloads.into_iter().map(|workload| args.workload.apply(workload));
+    Ok((Some(suite.name), workloads.collect()))
+}
+
+/// The columns of a comparison of real targets: the engines asked for, or all that fit.
+fn columns(subjects: &[Subject], asked: &[EngineKind]) -> Result<Vec<Column>, Failure> {
+    let fits = |kind: &EngineKind| {
+        *kind != EngineKind::Null
+            && preflight::check_available(*kind).is_ok()
+            && subjects.iter().all(|subject| subject.engine_target(*kind).is_ok())
+    };
+    let kinds: Vec<EngineKind> = match asked {
+        [] => EngineKind::ALL.iter().copied().filter(fits).collect(),
+        asked => asked.to_vec(),
+    };
+    if kinds.is_empty() {
+        return Err(Failure::usage(
+            "no engine fits all these targets; name engines with --engines",
+        ));
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = kinds.iter().find(|kind| !seen.insert(**kind)) {
+        return Err(Failure::usage(format!(
+            "engine {twice} is named twice; a comparison takes each once"
+        )));
+    }
+    Ok(kinds.into_iter().map(|kind| Column { kind, subjects: subjects.to_vec() }).collect())
+}
+
+/// The embedded default: the userspace driver on a soft drive, the kernel's engines on a file.
+fn stand_in_columns(scratch: &Scratch, asked: &[EngineKind]) -> Result<Vec<Column>, Failure> {
+    let soft = Subject::resolve(&Host::system(), STAND_IN)?;
+    let default = [EngineKind::Soft, EngineKind::IoUring, EngineKind::Psync];
+    let kinds = if asked.is_empty() { &default[..] } else { asked };
+    let mut columns = Vec::new();
+    for &kind in kinds {
+        let available = preflight::check_available(kind);
+        if asked.is_empty() && available.is_err() {
+            eprintln!(
+                "nvpoll: warning: left out: {}",
+                available.err().map_or_else(String::new, |error| error.text)
+            );
+            continue;
+        }
+        let subject = match kind {
+            EngineKind::Soft | EngineKind::Null => soft.clone(),
+            _ => scratch.subject(),
+        };
+        columns.push(Column { kind, subjects: vec![subject] });
+    }
+    Ok(columns)
+}
+
+fn stack_of(column: &Column) -> Stack {
+    Stack {
+        engine: column.kind.to_string(),
+        targets: column.subjects.iter().map(|subject| subject.name.clone()).collect(),
+    }
+}
+
+fn engine_names(columns: &[Column]) -> String {
+    columns.iter().map(|column| column.kind.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Checks everything that can be checked before anything is touched.
+fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> Result<(), Failure> {
+    for workload in &plan.workloads {
+        workload.check().map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    for column in columns {
+        preflight::check_available(column.kind)?;
+        column.targets()?;
+        for subject in &column.subjects {
+            check_bound(subject, plan, column.kind)?;
+            let Some((size_bytes, lba_bytes)) = subject.known_geometry() else { continue };
+            for workload in &plan.workloads {
+                let fits = workload.span(size_bytes, lba_bytes);
+                fits.map_err(|error| Failure::usage(format!("{}: {error}", subject.name)))?;
+            }
+        }
+    }
+    if plan.writes() {
+        let mut subjects: Vec<&Subject> = Vec::new();
+        for subject in columns.iter().flat_map(|column| &column.subjects) {
+            if !subjects.iter().any(|other| other.name == subject.name) {
+                subjects.push(subject);
+            }
+        }
+        preflight::check_writes(host, &subjects, &common.destroy_data)?;
+    }
+    Ok(())
+}
+
+/// `run` takes no drive by itself: taking one is a command of its own, or `compare`'s.
+fn check_bound(subject: &Subject, plan: &Plan, kind: EngineKind) -> Result<(), Failure> {
+    if plan.command == "run" && kind.info().takes_drive && !subject.is_bound() {
+        let name = &subject.name;
+        return Err(Failure::usage(format!(
+            "{name} is not bound to a userspace driver; `nvpoll bind {name}` does that, or `nvpoll compare {name}`, which also gives it back"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks, runs, and reports.
+fn execute(
+    host: &Host,
+    plan: &Plan,
+    columns: &[Column],
+    common: &CommonArgs,
+    headline: &str,
+) -> Done {
+    check(host, plan, columns, common)?;
+    let to_stdout = common.json.as_deref() == Some(Path::new("-"));
+    let file = common.json.as_deref().filter(|_| !to_stdout);
+    let environment = Environment::read(&Clock::new());
+    let planned = serde_json::to_value(plan).map_err(|error| Failure::failed(error.to_string()))?;
+    let assemble = |results: &[RoundResult], complete: bool| {
+        Report::assemble(planned.clone(), environment.clone(), results, complete)
+    };
+    let control = Arc::new(Control::new());
+    stop_on_signals(&control)?;
+    say(to_stdout, headline);
+    if let Some(seconds) = plan.seconds().filter(|_| plan.measurements() > 1) {
+        eprintln!("{} measurements, about {}", plan.measurements(), minutes(seconds));
+    }
+    let save_round = |results: &[RoundResult]| {
+        if let Some(file) = file
+            && let Err(error) = assemble(results, false).save(file)
+        {
+            eprintln!("nvpoll: warning: {error}");
+        }
+    };
+    let mut progress = Progress::new(plan, Box::new(save_round));
+    let cpus = common.cpu_list()?;
+    let mut hands = HostHands::new(host.clone());
+    let outcome = run_plan(plan, columns, &cpus, &control, &mut hands, &mut progress);
+    progress.finish();
+    let outcome = outcome?;
+    let report = assemble(&outcome.results, outcome.failures.is_empty());
+    match common.json.as_deref() {
+        Some(_) if to_stdout => {
+            println!("{}", report.to_json().map_err(|error| Failure::failed(error.to_string()))?)
+        }
+        Some(file) => {
+            print!("{}", table::render(&report));
+            report.save(file).map_err(|error| Failure::failed(error.to_string()))?;
+        }
+        None => print!("{}", table::render(&report)),
+    }
+    for failure in &outcome.failures {
+        eprintln!("nvpoll: {failure}");
+    }
+    Ok(u8::from(!outcome.failures.is_empty() || !report.complete))
+}
+
+/// The first line belongs to the result, unless stdout is to be one JSON document.
+fn say(json_on_stdout: bool, line: &str) {
+    if json_on_stdout { eprintln!("{line}") } else { println!("{line}") }
+}
+
+fn minutes(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        _ => format!("{:.0} min", seconds / 60.0),
+    }
+}

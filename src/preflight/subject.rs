@@ -1,0 +1,213 @@
+//! What a target's name means, and what an engine opens for it.
+
+use crate::failure::Failure;
+use crate::report::{Drive as ReportDrive, DriveKind};
+use nvpoll_engine::{EngineKind, SoftOptions, Target};
+#[cfg(target_os = "linux")]
+use nvpoll_host::{Drive, Host, Target as HostTarget};
+use std::path::PathBuf;
+
+/// A target that the user named, resolved.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// As it was typed.
+    pub name: String,
+    /// What it is.
+    pub what: What,
+}
+
+/// What a target is.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A soft drive, started for each measurement.
+    Soft(SoftOptions),
+    /// Nothing.
+    Null,
+    /// An NVMe drive, whichever driver has it, and one of its namespaces.
+    #[cfg(target_os = "linux")]
+    Drive {
+        /// The drive.
+        drive: Box<Drive>,
+        /// The namespace that is meant.
+        nsid: u32,
+    },
+    /// Another block device.
+    Block {
+        /// Its node.
+        node: PathBuf,
+        /// Its size.
+        size_bytes: u64,
+        /// Its logical block.
+        lba_bytes: u32,
+    },
+    /// A regular file.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Its size.
+        size_bytes: u64,
+        /// Made by this process, and to be removed by it.
+        is_scratch: bool,
+    },
+}
+
+impl Subject {
+    /// What `name` means here.
+    ///
+    /// # Errors
+    /// One line that says what the name leads to and what to type instead.
+    #[cfg(target_os = "linux")]
+    pub fn resolve(host: &Host, name: &str) -> Result<Self, Failure> {
+        if let Some(what) = without_device(name)? {
+            return Ok(Self { name: name.to_owned(), what });
+        }
+        let what = match host.resolve(name)? {
+            HostTarget::Drive { drive, namespace } => {
+                let nsid = namespace.or_else(|| first_namespace(&drive)).unwrap_or(1);
+                What::Drive { drive, nsid }
+            }
+            HostTarget::Block { node, size_bytes, lba_bytes, .. } => {
+                What::Block { node, size_bytes, lba_bytes }
+            }
+            HostTarget::File { path, size_bytes } => {
+                What::File { path, size_bytes, is_scratch: false }
+            }
+        };
+        Ok(Self { name: name.to_owned(), what })
+    }
+
+    /// Whether the drive is bound to a driver for userspace.
+    #[cfg(target_os = "linux")]
+    pub fn is_bound(&self) -> bool {
+        let What::Drive { drive, .. } = &self.what else { return false };
+        let driver = drive.driver.as_deref().and_then(nvpoll_host::UserDriver::from_name);
+        driver.is_some()
+    }
+
+    /// What engine `kind` opens, and the namespace.
+    ///
+    /// # Errors
+    /// When the engine cannot drive what this is, with those that can.
+    pub fn engine_target(&self, kind: EngineKind) -> Result<(Target, u32), Failure> {
+        let wrong = |takes: &str| {
+            let name = &self.name;
+            Err(Failure::usage(format!(
+                "engine {kind} cannot drive {name}, {}; it takes {takes}",
+                self.describe()
+            )))
+        };
+        match (kind.info().name, &self.what) {
+            ("null", _) => Ok((Target::Null, 1)),
+            ("soft", What::Soft(options)) => Ok((Target::Soft(options.clone()), 1)),
+            ("soft", _) => wrong("a soft drive (soft[:options])"),
+            #[cfg(target_os = "linux")]
+            ("vfio", What::Drive { drive, nsid }) => Ok((Target::Pci(drive.address), *nsid)),
+            ("vfio", _) => wrong("an NVMe drive (`nvpoll list` shows them)"),
+            #[cfg(target_os = "linux")]
+            (_, What::Drive { drive, nsid }) => self.kernel_node(drive, *nsid),
+            (_, What::Block { node, .. }) => Ok((Target::Path(node.clone()), 1)),
+            (_, What::File { path, .. }) => Ok((Target::Path(path.clone()), 1)),
+            (_, What::Soft(_) | What::Null) => {
+                wrong("a drive, a block device or a file; the kernel does not see a soft drive")
+            }
+        }
+    }
+
+    /// The kernel's node of a namespace; of a drive that is taken, the one that it had.
+    #[cfg(target_os = "linux")]
+    fn kernel_node(&self, drive: &Drive, nsid: u32) -> Result<(Target, u32), Failure> {
+        let now = drive.namespaces.iter().find(|namespace| namespace.nsid == nsid);
+        match now.and_then(|namespace| namespace.node.clone()) {
+            Some(node) => Ok((Target::Path(node), nsid)),
+            None => {
+                let (name, driver) = (&self.name, drive.driver.as_deref().unwrap_or("no driver"));
+                Err(Failure::usage(format!(
+                    "{name}: the kernel has no block device for namespace {nsid} of this drive, which has {driver}; `nvpoll unbind {}` gives it back to the kernel",
+                    drive.address
+                )))
+            }
+        }
+    }
+
+    /// In a word or two, for messages.
+    pub fn describe(&self) -> &'static str {
+        match &self.what {
+            What::Soft(_) => "a soft drive",
+            What::Null => "nothing",
+            #[cfg(target_os = "linux")]
+            What::Drive { .. } => "an NVMe drive",
+            What::Block { .. } => "a block device",
+            What::File { .. } => "a file",
+        }
+    }
+
+    /// Size and logical block, where they are known without opening it.
+    pub fn known_geometry(&self) -> Option<(u64, u32)> {
+        match &self.what {
+            What::Soft(options) => Some((options.size_bytes, options.lba_bytes)),
+            #[cfg(target_os = "linux")]
+            What::Drive { drive, nsid } => {
+                let namespace = drive.namespaces.iter().find(|other| other.nsid == *nsid)?;
+                Some((namespace.size_bytes, namespace.lba_bytes))
+            }
+            What::Block { size_bytes, lba_bytes, .. } => Some((*size_bytes, *lba_bytes)),
+            What::File { size_bytes, .. } => Some((*size_bytes, 1)),
+            What::Null => None,
+        }
+    }
+
+    /// As the report names it.
+    pub fn report_drive(&self) -> ReportDrive {
+        let kind = match &self.what {
+            What::Soft(_) => DriveKind::Soft,
+            What::Null => DriveKind::Null,
+            #[cfg(target_os = "linux")]
+            What::Drive { .. } => DriveKind::Nvme,
+            What::Block { .. } => DriveKind::Block,
+            What::File { .. } => DriveKind::File,
+        };
+        let mut report = ReportDrive::new(&self.name, kind);
+        if let Some((size_bytes, block_bytes)) = self.known_geometry() {
+            report.size_bytes = Some(size_bytes);
+            report.block_bytes = (kind != DriveKind::File).then_some(block_bytes);
+        }
+        #[cfg(target_os = "linux")]
+        if let What::Drive { drive, .. } = &self.what {
+            let record = drive.record.as_ref();
+            let recorded = |now: &Option<String>, then: Option<&Option<String>>| {
+                now.clone().or_else(|| then.cloned().flatten())
+            };
+            report.address = Some(drive.address.to_string());
+            report.model = recorded(&drive.model, record.map(|record| &record.model));
+            report.serial = recorded(&drive.serial, record.map(|record| &record.serial));
+            report.firmware = recorded(&drive.firmware, record.map(|record| &record.firmware));
+            report.numa_node = drive.numa_node;
+        }
+        report
+    }
+}
+
+/// Targets that are no device of this machine.
+fn without_device(name: &str) -> Result<Option<What>, Failure> {
+    if name == "null" {
+        return Ok(Some(What::Null));
+    }
+    if name == "soft" || name.starts_with("soft:") {
+        let options = name.parse::<SoftOptions>();
+        let options = options.map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        return Ok(Some(What::Soft(options)));
+    }
+    if name.starts_with("vfio-user:") {
+        return Err(Failure::usage(format!(
+            "{name}: this version has no vfio-user transport; use soft[:options] or a drive"
+        )));
+    }
+    Ok(None)
+}
+
+#[cfg(target_os = "linux")]
+fn first_namespace(drive: &Drive) -> Option<u32> {
+    let recorded = drive.record.as_ref().and_then(|record| record.namespaces.first());
+    let now = drive.namespaces.first().map(|namespace| namespace.nsid);
+    now.or(recorded.map(|namespace| namespace.nsid))
+}

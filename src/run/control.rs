@@ -1,0 +1,44 @@
+//! What the lanes of a run share: the request to stop, and live figures.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The request to stop, set by a signal; all lanes look at it.
+#[derive(Debug, Default)]
+pub struct Control {
+    stop: AtomicBool,
+}
+
+impl Control {
+    /// A control that asks for nothing.
+    pub const fn new() -> Self {
+        Self { stop: AtomicBool::new(false) }
+    }
+
+    /// Asks all lanes to close their windows and drain.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Whether a stop was asked for.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+}
+
+/// One lane's live figures; on a cache line of its own, and written 50 times a second.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Progress {
+    completed: AtomicU64,
+}
+
+impl Progress {
+    /// I/Os that the lane has completed since it started, ramp included.
+    pub fn completed(&self) -> u64 {
+        self.completed.load(Relaxed)
+    }
+
+    pub(super) fn publish(&self, completed: u64) {
+        self.completed.store(completed, Relaxed);
+    }
+}

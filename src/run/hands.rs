@@ -1,0 +1,67 @@
+//! The hands that take drives from the kernel and give them back.
+
+use super::session::{Column, Hands, Observer};
+use crate::failure::Failure;
+use crate::preflight::{Subject, What};
+use nvpoll_host::{Drive, Host, TakeOptions, Taken, UserDriver};
+
+/// Takes drives through `nvpoll-host`. What it took goes back when it is dropped, on every way out
+/// of the process but a kill; after that, `nvpoll unbind --all` does.
+#[derive(Debug)]
+pub struct HostHands {
+    host: Host,
+    taken: Vec<Taken>,
+}
+
+impl HostHands {
+    /// Hands that hold nothing.
+    pub fn new(host: Host) -> Self {
+        Self { host, taken: Vec::new() }
+    }
+
+    fn take(&mut self, drive: &Drive, observer: &mut dyn Observer) -> Result<(), Failure> {
+        if self.taken.iter().any(|taken| taken.address() == drive.address) {
+            return Ok(());
+        }
+        observer.doing(&format!("taking {} from the kernel", drive.address));
+        let taken = self.host.take(drive, UserDriver::VfioPci, &TakeOptions::default())?;
+        self.taken.push(taken);
+        Ok(())
+    }
+}
+
+impl Hands for HostHands {
+    fn ready(&mut self, column: &Column, observer: &mut dyn Observer) -> Result<(), Failure> {
+        if !column.kind.info().takes_drive {
+            return self.give_back(observer);
+        }
+        for subject in column.subjects.iter().filter(|subject| !subject.is_bound()) {
+            if let Subject { what: What::Drive { drive, .. }, .. } = subject {
+                self.take(drive, observer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, observer: &mut dyn Observer) -> Result<(), Failure> {
+        let mut failures = Vec::new();
+        for taken in self.taken.drain(..) {
+            let address = taken.address();
+            observer.doing(&format!("giving {address} back"));
+            match taken.give_back() {
+                Ok(given) if given.namespaces_back => {}
+                Ok(given) => {
+                    let missing: Vec<String> =
+                        given.missing.iter().map(|node| node.display().to_string()).collect();
+                    failures.push(format!(
+                        "{address} is back with {}, but {} did not come back; look at the kernel's log",
+                        given.driver.as_deref().unwrap_or("no driver"),
+                        missing.join(", ")
+                    ));
+                }
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
+    }
+}

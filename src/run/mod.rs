@@ -1,0 +1,370 @@
+//! One measurement: an engine, its targets, a workload, from opening to the merged figures.
+//!
+//! Every lane (one worker on one target) has a thread of its own, pinned, which makes its queue,
+//! fills its buffers, and waits. When all are ready they get one window, in ticks of one clock, and
+//! the machine's processor time is taken over the same window.
+//!
+//! # What it does not do
+//!
+//! It binds no drive and asks nobody's leave: whoever calls it has checked the targets. It prints
+//! nothing; live figures go to a callback.
+
+mod control;
+mod cpus;
+mod drive;
+#[cfg(target_os = "linux")]
+mod hands;
+mod session;
+
+pub use control::{Control, Progress};
+pub use cpus::{CpuList, CpuListError};
+pub use drive::{Lane, LaneResult, Window, limits};
+#[cfg(target_os = "linux")]
+pub use hands::HostHands;
+pub use session::{Column, Hands, Observer, Outcome, run_plan};
+
+use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
+use crate::workload::{Generator, Span, Workload};
+use nvpoll_engine::{
+    Engine, EngineError, EngineKind, Geometry, OpenOptions, Queue, QueueShape, Tag, Target, Visitor,
+};
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a measurement takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// I/O before the window opens, in seconds.
+    pub ramp_s: f64,
+    /// The window, in seconds.
+    pub runtime_s: f64,
+    /// Instead of a time: I/Os of each worker, after which it ends.
+    #[serde(default)]
+    pub number_ios: Option<u64>,
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// Targets, resolved and checked, each with the namespace that is meant.
+    pub targets: &'a [(Target, u32)],
+    /// What is done on each.
+    pub workload: &'a Workload,
+    /// For how long.
+    pub timing: Timing,
+    /// Processors that the workers are pinned to, in turn.
+    pub cpus: &'a CpuList,
+}
+
+/// What one measurement saw.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// All lanes' I/Os.
+    pub recorder: Recorder,
+    /// Scale of the recorder's ticks.
+    pub ns_per_tick: f64,
+    /// I/Os a second of each target, in the targets' order.
+    pub iops_by_target: Vec<f64>,
+    /// The longest lane's measured window in seconds.
+    pub elapsed_s: f64,
+    /// Mean I/Os in flight, the sum over lanes, counted at each pass.
+    pub in_flight_mean: f64,
+    /// Passes that found something, and that found nothing.
+    pub polls: (u64, u64),
+    /// Processor time over the window.
+    pub cpu: CpuUse,
+    /// How the engine ran.
+    pub facts: Vec<(String, String)>,
+    /// What the first target is like.
+    pub geometry: Geometry,
+    /// A stop was asked for before the window's end.
+    pub stopped: bool,
+}
+
+/// Live figures, some times a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Live {
+    /// Part of ramp and window that has passed, 0 to 1.
+    pub part: f64,
+    /// I/Os a second since the last call.
+    pub iops: f64,
+}
+
+/// From one live figure to the next.
+const LIVE_EVERY: Duration = Duration::from_millis(250);
+
+/// Measures `job` with engine `kind`.
+///
+/// # Errors
+/// When a target cannot be opened, the workload does not fit it, or a lane fails; all lanes have
+/// ended then.
+pub fn measure(
+    kind: EngineKind,
+    job: &Job<'_>,
+    control: &Control,
+    live: &mut dyn FnMut(Live),
+) -> Result<Measurement, EngineError> {
+    kind.with(Measure { job, control, live })
+}
+
+struct Measure<'a, 'b> {
+    job: &'a Job<'a>,
+    control: &'a Control,
+    live: &'b mut dyn FnMut(Live),
+}
+
+impl Visitor for Measure<'_, '_> {
+    type Output = Result<Measurement, EngineError>;
+
+    fn visit<E: Engine>(self) -> Self::Output {
+        let options =
+            |nsid| OpenOptions { writable: self.job.workload.rw.writes(), namespace: nsid };
+        let open = |(target, nsid): &(Target, u32)| E::open(target, &options(*nsid));
+        let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;
+        let plans = plan_lanes(self.job, &engines)?;
+        run_lanes(self.job, &engines, &plans, self.control, self.live)
+    }
+}
+
+/// One lane, before it has a thread.
+struct LanePlan {
+    target: usize,
+    shape: QueueShape,
+    generator: Generator,
+    cpu: Option<usize>,
+}
+
+/// Holds the workload against each target and lays out the lanes.
+fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, EngineError> {
+    let workload = job.workload;
+    let mut plans = Vec::new();
+    for (target, engine) in engines.iter().enumerate() {
+        let geometry = engine.geometry(workload.bs_bytes);
+        let span = check_fit::<E>(workload, &geometry, &job.targets[target].0)?;
+        for worker in 0..workload.numjobs {
+            let stream = plans.len() as u32;
+            plans.push(LanePlan {
+                target,
+                shape: QueueShape {
+                    worker,
+                    depth: workload.iodepth.min(E::INFO.depth_max.unwrap_or(u32::MAX)),
+                    io_bytes: workload.bs_bytes,
+                },
+                generator: Generator::new(workload, span, worker, stream),
+                cpu: job.cpus.nth(plans.len()),
+            });
+        }
+    }
+    Ok(plans)
+}
+
+/// Where the workload runs on a target of this geometry.
+fn check_fit<E: Engine>(
+    workload: &Workload,
+    geometry: &Geometry,
+    target: &Target,
+) -> Result<Span, EngineError> {
+    let usage = |reason: String| EngineError::Usage(format!("{target}: {reason}"));
+    let span = workload
+        .span(geometry.size_bytes, geometry.block_bytes)
+        .map_err(|error| usage(error.to_string()))?;
+    let by_nature = E::INFO.depth_max.unwrap_or(u32::MAX);
+    if workload.iodepth.min(by_nature) > geometry.depth_max {
+        let (asked, most) = (workload.iodepth, geometry.depth_max);
+        return Err(usage(format!(
+            "--iodepth {asked} is more than a queue here holds at this block size; at most {most} (the drive's CAP.MQES, or the engine's limit)"
+        )));
+    }
+    if geometry.queues_max.is_some_and(|most| workload.numjobs > most) {
+        let (asked, most) = (workload.numjobs, geometry.queues_max.unwrap_or(0));
+        return Err(usage(format!(
+            "--numjobs {asked} needs a queue each, and the drive grants {most}; lower it"
+        )));
+    }
+    Ok(span)
+}
+
+type LaneOutcome = Result<(Recorder, LaneResult), EngineError>;
+
+/// Starts the lanes, gives them their window, and merges what they saw.
+fn run_lanes<E: Engine>(
+    job: &Job<'_>,
+    engines: &[E],
+    plans: &[LanePlan],
+    control: &Control,
+    live: &mut dyn FnMut(Live),
+) -> Result<Measurement, EngineError> {
+    let clock = Clock::new();
+    let progress: Vec<Progress> = plans.iter().map(|_| Progress::default()).collect();
+    thread::scope(|scope| {
+        let (ready, all_ready) = mpsc::channel();
+        let mut starts = Vec::new();
+        let mut handles = Vec::new();
+        for (plan, progress) in plans.iter().zip(&progress) {
+            let (start, go) = mpsc::channel();
+            starts.push(start);
+            let (ready, clock) = (ready.clone(), clock.clone());
+            let engine = &engines[plan.target];
+            let writes = job.workload.rw.writes();
+            handles.push(
+                scope.spawn(move || {
+                    lane(engine, plan, writes, clock, &ready, &go, control, progress)
+                }),
+            );
+        }
+        drop(ready);
+        let all_ready: bool =
+            all_ready.iter().take(plans.len()).filter(|ready| *ready).count() == plans.len();
+        let mut cpu = None;
+        if all_ready {
+            let window = window(&clock, &job.timing);
+            starts.iter().for_each(|start| drop(start.send(window)));
+            let finished = || handles.iter().all(|handle| handle.is_finished());
+            cpu = Some(watch(&job.timing, &progress, control, &finished, live));
+        }
+        // A lane that is still waiting for its window ends when its sender is gone.
+        drop(starts);
+        let outcomes: Vec<LaneOutcome> = handles
+            .into_iter()
+            .map(|handle| handle.join().unwrap_or_else(|_| Err(panicked())))
+            .collect();
+        merge(job, engines, plans, outcomes, &clock, cpu)
+    })
+}
+
+fn panicked() -> EngineError {
+    EngineError::Failed("a worker panicked; please report it with the lines above".to_owned())
+}
+
+fn window(clock: &Clock, timing: &Timing) -> Window {
+    let now = clock.now();
+    match timing.number_ios {
+        Some(ios) => Window { opens: now, closes: u64::MAX, ios },
+        None => {
+            let ticks = |seconds: f64| clock.to_ticks(Duration::from_secs_f64(seconds));
+            let opens = now.saturating_add(ticks(timing.ramp_s));
+            let closes = opens.saturating_add(ticks(timing.runtime_s));
+            Window { opens, closes, ios: u64::MAX }
+        }
+    }
+}
+
+/// A lane's thread.
+#[expect(clippy::too_many_arguments, reason = "a thread's whole world, used once")]
+fn lane<E: Engine>(
+    engine: &E,
+    plan: &LanePlan,
+    writes: bool,
+    clock: Clock,
+    ready: &Sender<bool>,
+    go: &Receiver<Window>,
+    control: &Control,
+    progress: &Progress,
+) -> LaneOutcome {
+    if let Some(cpu) = plan.cpu {
+        cpus::pin(cpu);
+    }
+    let made = engine.queue(plan.shape).map(|mut queue| {
+        if writes {
+            fill(&mut queue, plan.shape);
+        }
+        queue
+    });
+    // Nobody listens any more only when another lane has failed.
+    let _ = ready.send(made.is_ok());
+    let mut queue = made?;
+    let Ok(window) = go.recv() else {
+        return Err(EngineError::Failed("another worker could not start".to_owned()));
+    };
+    let depth = plan.shape.depth.min(u16::MAX.into()) as u16;
+    let mut lane = Lane::new(clock, plan.generator.clone(), depth);
+    let result = lane.drive(&mut queue, window, control, progress)?;
+    Ok((lane.into_recorder(), result))
+}
+
+/// Fills each tag's buffer with random bytes of its own, which neither compress nor deduplicate.
+fn fill<Q: Queue>(queue: &mut Q, shape: QueueShape) {
+    let mut bytes = vec![0; shape.io_bytes as usize];
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(shape.worker) ^ 0x6e76_706f_6c6c);
+    for tag in 0..shape.depth.min(u16::MAX.into()) as u16 {
+        rng.fill_bytes(&mut bytes);
+        queue.fill(Tag(tag), &bytes);
+    }
+}
+
+/// Watches a window from outside: live figures, and the machine's processor time over it.
+fn watch(
+    timing: &Timing,
+    progress: &[Progress],
+    control: &Control,
+    finished: &dyn Fn() -> bool,
+    live: &mut dyn FnMut(Live),
+) -> CpuUse {
+    let by_count = timing.number_ios.is_some();
+    let start = Instant::now();
+    let ramp = Duration::from_secs_f64(if by_count { 0.0 } else { timing.ramp_s });
+    let whole = ramp + Duration::from_secs_f64(timing.runtime_s);
+    let mut cpu = CpuWindow::open();
+    let mut opened = ramp.is_zero();
+    let mut last = (start, 0);
+    while !finished() && !control.is_stopped() && (by_count || start.elapsed() < whole) {
+        let elapsed = start.elapsed();
+        if !opened && elapsed >= ramp {
+            (cpu, opened) = (CpuWindow::open(), true);
+        }
+        if last.0.elapsed() >= LIVE_EVERY {
+            let completed = progress.iter().map(Progress::completed).sum::<u64>();
+            let iops = completed.saturating_sub(last.1) as f64 / last.0.elapsed().as_secs_f64();
+            last = (Instant::now(), completed);
+            live(Live { part: (elapsed.as_secs_f64() / whole.as_secs_f64()).min(1.0), iops });
+        }
+        let to_edge = if opened { whole } else { ramp }.saturating_sub(elapsed);
+        let pause = if by_count { Duration::from_millis(1) } else { to_edge };
+        thread::sleep(pause.clamp(Duration::from_micros(100), Duration::from_millis(20)));
+    }
+    // Per I/O it is taken once the lanes have said how many there were.
+    cpu.close(0)
+}
+
+fn merge<E: Engine>(
+    job: &Job<'_>,
+    engines: &[E],
+    plans: &[LanePlan],
+    outcomes: Vec<LaneOutcome>,
+    clock: &Clock,
+    cpu: Option<CpuUse>,
+) -> Result<Measurement, EngineError> {
+    let mut recorder = Recorder::new();
+    let mut iops_by_target = vec![0.0; engines.len()];
+    let (mut elapsed_s, mut in_flight_mean, mut polls, mut stopped) = (0.0f64, 0.0, (0, 0), false);
+    for (plan, outcome) in plans.iter().zip(outcomes) {
+        let (seen, lane) = outcome?;
+        let lane_s = clock.to_s(lane.elapsed_ticks);
+        if lane.elapsed_ticks > 0 {
+            iops_by_target[plan.target] += seen.count_all() as f64 / lane_s;
+            in_flight_mean += lane.in_flight_ticks as f64 / lane.elapsed_ticks as f64;
+        }
+        elapsed_s = elapsed_s.max(lane_s);
+        polls = (polls.0 + lane.useful_polls, polls.1 + lane.empty_polls);
+        stopped |= lane.stopped;
+        recorder.merge(&seen);
+    }
+    let first = engines.first().ok_or_else(|| EngineError::Usage("no target was given".into()))?;
+    let facts = first.facts().into_iter().map(|(name, value)| (name.to_owned(), value));
+    Ok(Measurement {
+        ns_per_tick: clock.ns_per_tick(),
+        iops_by_target,
+        elapsed_s,
+        in_flight_mean,
+        polls,
+        cpu: cpu.unwrap_or_default().per(recorder.count_all()),
+        facts: facts.collect(),
+        geometry: first.geometry(job.workload.bs_bytes),
+        stopped,
+        recorder,
+    })
+}

@@ -1,0 +1,250 @@
+//! A whole plan: rounds in interleaved order, drives taken and given back, every outcome kept.
+
+use super::{Control, CpuList, Job, Live, Measurement, measure};
+use crate::failure::{Failure, FailureKind};
+use crate::plan::Plan;
+use crate::preflight::Subject;
+use crate::report::{Mark, MarkKind, Polls, Ran, RoundResult};
+use crate::workload::Workload;
+use nvpoll_engine::{EngineKind, Target};
+use std::collections::BTreeMap;
+
+/// One stack of a plan, resolved.
+#[derive(Debug)]
+pub struct Column {
+    /// The engine.
+    pub kind: EngineKind,
+    /// What it drives.
+    pub subjects: Vec<Subject>,
+}
+
+/// Whoever wants to see a session go.
+pub trait Observer {
+    /// A measurement begins: the `number`-th of the plan, from 1.
+    fn begins(&mut self, number: u64, round: u32, kind: EngineKind, workload: &Workload);
+    /// Live figures of the measurement that runs.
+    fn live(&mut self, live: Live);
+    /// Something is being done that takes a moment: a drive is taken or given back.
+    fn doing(&mut self, what: &str);
+    /// Something a user must know at once.
+    fn warn(&mut self, text: &str);
+    /// A round is over; what there is so far.
+    fn round_done(&mut self, results: &[RoundResult]);
+}
+
+/// What a session leaves.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Every measurement, in the order in which they ran.
+    pub results: Vec<RoundResult>,
+    /// What failed, a line each; empty when all was measured.
+    pub failures: Vec<String>,
+}
+
+/// Takes the drives that a column needs, and gives them back.
+pub trait Hands {
+    /// Makes the drives of `column` ready for its engine.
+    ///
+    /// # Errors
+    /// When a drive cannot be taken or given back; it is as it was found then, or the error says
+    /// what is not.
+    fn ready(&mut self, column: &Column, observer: &mut dyn Observer) -> Result<(), Failure>;
+
+    /// Gives every drive back. Done again on drop, should this not be reached.
+    ///
+    /// # Errors
+    /// When a drive did not come back.
+    fn give_back(&mut self, observer: &mut dyn Observer) -> Result<(), Failure>;
+}
+
+/// Runs `plan` over `columns`, which are its stacks resolved.
+///
+/// A measurement that fails is kept, marked, and the others go on; one whose target does not fit
+/// the workload ends the session, since all its rounds would fail alike. However it ends, the
+/// drives are given back.
+///
+/// # Errors
+/// Bad usage that only an open target shows (a depth beyond its queues), or a drive that could not
+/// be taken in the first place: nothing was measured then.
+pub fn run_plan(
+    plan: &Plan,
+    columns: &[Column],
+    cpus: &CpuList,
+    control: &Control,
+    hands: &mut dyn Hands,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Failure> {
+    let mut session = Session { plan, cpus, control, outcome: Outcome::default(), number: 0 };
+    let ended = session.rounds(columns, hands, observer);
+    let mut outcome = session.outcome;
+    if let Err(failure) = hands.give_back(observer) {
+        observer.warn(&failure.text);
+        outcome.failures.push(failure.text);
+    }
+    ended?;
+    if control.is_stopped() {
+        outcome.failures.push("stopped before the end; what was measured is kept".to_owned());
+    }
+    Ok(outcome)
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    cpus: &'a CpuList,
+    control: &'a Control,
+    outcome: Outcome,
+    number: u64,
+}
+
+impl Session<'_> {
+    fn rounds(
+        &mut self,
+        columns: &[Column],
+        hands: &mut dyn Hands,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
+        for round in 1..=self.plan.rounds {
+            for index in self.plan.order(round) {
+                let Some(column) = columns.get(index) else { continue };
+                if self.control.is_stopped() {
+                    return Ok(());
+                }
+                self.column(round, column, hands, observer)?;
+            }
+            observer.round_done(&self.outcome.results);
+        }
+        Ok(())
+    }
+
+    fn column(
+        &mut self,
+        round: u32,
+        column: &Column,
+        hands: &mut dyn Hands,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
+        if let Err(failure) = hands.ready(column, observer) {
+            // The first time nothing has been measured yet: the plan cannot be carried out.
+            if self.outcome.results.is_empty() {
+                return Err(failure);
+            }
+            return self.all_failed(round, column, &failure, observer);
+        }
+        for workload in &self.plan.workloads {
+            if self.control.is_stopped() {
+                return Ok(());
+            }
+            self.number += 1;
+            observer.begins(self.number, round, column.kind, workload);
+            let measured = self.measure(column, workload, observer);
+            let result = match measured {
+                Ok(measurement) => measured_round(round, column, workload, measurement),
+                Err(failure) if failure.kind != FailureKind::Failed => return Err(failure),
+                Err(failure) => {
+                    let line = format!("{} {}: {failure}", column.kind, workload.name);
+                    observer.warn(&line);
+                    self.outcome.failures.push(line);
+                    failed_round(round, column, workload, &failure.text)
+                }
+            };
+            self.outcome.results.push(result);
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        column: &Column,
+        workload: &Workload,
+        observer: &mut dyn Observer,
+    ) -> Result<Measurement, Failure> {
+        let targets = column.targets()?;
+        let job = Job { targets: &targets, workload, timing: self.plan.timing, cpus: self.cpus };
+        let measurement =
+            measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
+        Ok(measurement)
+    }
+
+    /// Keeps a column that could not be made ready as failed, and goes on with the others.
+    fn all_failed(
+        &mut self,
+        round: u32,
+        column: &Column,
+        failure: &Failure,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
+        observer.warn(&failure.text);
+        self.outcome.failures.push(failure.text.clone());
+        for workload in &self.plan.workloads {
+            self.number += 1;
+            self.outcome.results.push(failed_round(round, column, workload, &failure.text));
+        }
+        Ok(())
+    }
+}
+
+impl Column {
+    /// What the engine opens.
+    ///
+    /// # Errors
+    /// When it cannot drive one of them.
+    pub fn targets(&self) -> Result<Vec<(Target, u32)>, Failure> {
+        self.subjects.iter().map(|subject| subject.engine_target(self.kind)).collect()
+    }
+
+    fn ran(&self, facts: BTreeMap<String, String>) -> Ran {
+        Ran {
+            stack: self.kind.info().stack.to_owned(),
+            engine: self.kind.info().name.to_owned(),
+            drives: self.subjects.iter().map(Subject::report_drive).collect(),
+            facts,
+        }
+    }
+}
+
+fn measured_round(
+    round: u32,
+    column: &Column,
+    workload: &Workload,
+    measurement: Measurement,
+) -> RoundResult {
+    let mut ran = column.ran(measurement.facts.into_iter().collect());
+    for drive in &mut ran.drives {
+        let geometry = &measurement.geometry;
+        drive.size_bytes.get_or_insert(geometry.size_bytes);
+        drive.block_bytes.get_or_insert(geometry.block_bytes);
+        drive.numa_node = drive.numa_node.or(geometry.numa_node);
+    }
+    let (useful, empty) = measurement.polls;
+    let polls = column.kind.info().polls.then_some(Polls { useful, empty });
+    let stopped = Mark::new(MarkKind::Incomplete, "stopped before its end");
+    RoundResult {
+        round,
+        workload: workload.clone(),
+        ran,
+        recorder: measurement.recorder,
+        ns_per_tick: measurement.ns_per_tick,
+        elapsed_s: measurement.elapsed_s,
+        cpu: measurement.cpu,
+        in_flight_mean: Some(measurement.in_flight_mean),
+        polls,
+        complete: !measurement.stopped,
+        marks: if measurement.stopped { vec![stopped] } else { Vec::new() },
+    }
+}
+
+fn failed_round(round: u32, column: &Column, workload: &Workload, why: &str) -> RoundResult {
+    RoundResult {
+        round,
+        workload: workload.clone(),
+        ran: column.ran(BTreeMap::new()),
+        recorder: crate::measure::Recorder::new(),
+        ns_per_tick: 1.0,
+        elapsed_s: 0.0,
+        cpu: crate::measure::CpuUse::default(),
+        in_flight_mean: None,
+        polls: None,
+        complete: false,
+        marks: vec![Mark::new(MarkKind::Failed, format!("round {round} failed: {why}"))],
+    }
+}
