@@ -90,3 +90,43 @@ impl ErrorTally {
         self.kinds.get(..used).unwrap_or(&self.kinds)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(errors: &[(i32, u64)]) -> ErrorTally {
+        let mut tally = ErrorTally::default();
+        errors.iter().for_each(|&(errno, offset)| tally.add(IoStatus::errno(errno), offset));
+        tally
+    }
+
+    #[test]
+    fn by_status_with_the_first_offsets() {
+        let tally = tally(&[(5, 10), (5, 20), (61, 7), (5, 30), (5, 40), (5, 50)]);
+        assert_eq!((tally.total(), tally.unnamed()), (6, 0));
+        let [eio, enodata] = tally.kinds() else { panic!("{tally:?}") };
+        assert_eq!((eio.status, eio.count), (IoStatus::errno(5), 5));
+        assert_eq!(eio.offsets(), [10, 20, 30, 40]);
+        assert_eq!((enodata.status, enodata.offsets()), (IoStatus::errno(61), &[7][..]));
+    }
+
+    #[test]
+    fn more_kinds_than_slots_are_counted_without_name() {
+        let errors: Vec<(i32, u64)> = (1..=20).map(|errno| (errno, 0)).collect();
+        let mut first = tally(&errors);
+        assert_eq!((first.total(), first.kinds().len(), first.unnamed()), (20, 16, 4));
+        first.merge(&tally(&[(99, 1), (1, 2)]));
+        assert_eq!((first.total(), first.kinds().len(), first.unnamed()), (22, 16, 5));
+    }
+
+    #[test]
+    fn merging_keeps_as_many_offsets_as_fit() {
+        let mut ours = tally(&[(5, 1), (5, 2), (5, 3)]);
+        ours.merge(&tally(&[(28, 9), (5, 4), (5, 5)]));
+        assert_eq!(ours.total(), 6);
+        assert_eq!(ours.kinds()[0].offsets(), [1, 2, 3, 4]);
+        assert_eq!((ours.kinds()[0].count, ours.kinds()[1].offsets()), (5, &[9][..]));
+        assert_eq!(ErrorTally::default().kinds(), []);
+    }
+}

@@ -45,6 +45,9 @@ impl LatencySummary {
         extent: &Extent,
         ns_per_tick: f64,
     ) -> Option<Self> {
+        if !(ns_per_tick.is_finite() && ns_per_tick > 0.0) {
+            return None;
+        }
         let (min_ticks, max_ticks) = extent.min_max_ticks()?;
         let to_ns = |ticks: u64| (ticks as f64 * ns_per_tick).round() as u64;
         let (min_ns, max_ns) = (to_ns(min_ticks), to_ns(max_ticks));

@@ -112,3 +112,125 @@ impl Spread {
         Some(StudentsT::ppf(0.5 + CONFIDENCE / 2.0, self.freedom()?) * self.error?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Scipy {
+        quantiles: Vec<Quantile>,
+        means: Vec<MeanCase>,
+        ratios: Vec<RatioCase>,
+    }
+
+    #[derive(Deserialize)]
+    struct Quantile {
+        freedom: f64,
+        p975: f64,
+        p80: f64,
+    }
+
+    #[derive(Deserialize)]
+    struct MeanCase {
+        samples: Vec<f64>,
+        mean: f64,
+        low: f64,
+        high: f64,
+    }
+
+    #[derive(Deserialize)]
+    struct RatioCase {
+        ours: Vec<f64>,
+        base: Vec<f64>,
+        mean: f64,
+        low: f64,
+        high: f64,
+        least: f64,
+    }
+
+    fn scipy() -> Scipy {
+        serde_json::from_str(include_str!("testdata/scipy.json")).unwrap()
+    }
+
+    fn close(ours: f64, theirs: f64) {
+        let off = (ours - theirs).abs() / theirs.abs().max(f64::MIN_POSITIVE);
+        assert!(off < 1e-6, "{ours} where SciPy has {theirs}");
+    }
+
+    #[test]
+    fn quantiles_are_scipys() {
+        for case in scipy().quantiles {
+            close(StudentsT::ppf(0.975, case.freedom), case.p975);
+            close(StudentsT::ppf(0.8, case.freedom), case.p80);
+        }
+    }
+
+    #[test]
+    fn intervals_are_scipys() {
+        for case in scipy().means {
+            let interval = mean_interval(&case.samples).unwrap();
+            close(interval.mean, case.mean);
+            let [low, high] = interval.ci95.unwrap();
+            close(low, case.low);
+            close(high, case.high);
+            close(interval.half_width().unwrap() + 1.0, (case.high - case.low) / 2.0 + 1.0);
+        }
+    }
+
+    #[test]
+    fn ratios_are_scipys() {
+        for case in scipy().ratios {
+            let ratio = ratio(&case.ours, &case.base).unwrap();
+            close(ratio.mean, case.mean);
+            let [low, high] = ratio.ci95.unwrap();
+            close(low, case.low);
+            close(high, case.high);
+            close(ratio.least_detectable.unwrap(), case.least);
+            let contains_1 = case.low <= 1.0 && case.high >= 1.0;
+            assert_eq!(ratio.distinguishable, Some(!contains_1));
+        }
+    }
+
+    #[test]
+    fn one_round_has_no_interval() {
+        let interval = mean_interval(&[5.0]).unwrap();
+        assert_eq!((interval.mean, interval.ci95, interval.half_width()), (5.0, None, None));
+        let ratio = ratio(&[3.0], &[2.0]).unwrap();
+        assert!((ratio.mean - 1.5).abs() < 1e-12);
+        assert_eq!((ratio.ci95, ratio.distinguishable, ratio.least_detectable), (None, None, None));
+    }
+
+    #[test]
+    fn the_inverse_ratio_has_the_inverse_interval() {
+        let (ours, base) = ([110.0, 125.0, 99.0, 104.0], [100.0, 101.0, 98.0, 103.0]);
+        let there = ratio(&ours, &base).unwrap();
+        let back = ratio(&base, &ours).unwrap();
+        close(back.mean, 1.0 / there.mean);
+        let ([low, high], [back_low, back_high]) = (there.ci95.unwrap(), back.ci95.unwrap());
+        close(back_low, 1.0 / high);
+        close(back_high, 1.0 / low);
+    }
+
+    #[test]
+    fn pairing_takes_out_what_moves_both() {
+        // Rounds differ by half, the two within a round by 2 % always.
+        let base = [100.0, 150.0, 75.0, 130.0];
+        let ours = base.map(|value| value * 1.02);
+        let ratio = ratio(&ours, &base).unwrap();
+        assert_eq!(ratio.distinguishable, Some(true));
+        close(ratio.mean, 1.02);
+    }
+
+    #[test]
+    fn no_figures_from_no_figures() {
+        assert_eq!(mean_interval(&[]), None);
+        assert_eq!(mean_interval(&[1.0, f64::NAN]), None);
+        assert_eq!(mean_interval(&[f64::MAX, f64::MAX]), None);
+        assert_eq!(ratio(&[], &[]), None);
+        assert_eq!(ratio(&[1.0, 2.0], &[1.0]), None);
+        assert_eq!(ratio(&[0.0], &[1.0]), None);
+        assert_eq!(ratio(&[1.0], &[0.0]), None);
+        assert_eq!(ratio(&[-1.0], &[1.0]), None);
+    }
+}

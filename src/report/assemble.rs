@@ -265,16 +265,14 @@ impl<'a> Merged<'a> {
     }
 
     fn cpu(&self) -> CpuUse {
-        let machine_busy_s = self.sum(|round| round.cpu.machine_busy_s);
-        let ios = self.recorder.count_all();
         CpuUse {
             machine_pct: self.weighted(|round| round.cpu.machine_pct),
-            machine_busy_s,
+            machine_busy_s: self.sum(|round| round.cpu.machine_busy_s),
             user_s: self.sum(|round| round.cpu.user_s),
             sys_s: self.sum(|round| round.cpu.sys_s),
-            ns_per_io: machine_busy_s
-                .and_then(|busy_s| (ios > 0).then(|| busy_s * 1e9 / ios as f64)),
+            ns_per_io: None,
         }
+        .per(self.recorder.count_all())
     }
 
     fn polls(&self) -> Option<Polls> {

@@ -4,14 +4,25 @@ use super::rw::Rw;
 use super::spec::{Span, Workload};
 use nvpoll_engine::{Operation, OperationKind};
 use rand_core::{RngCore, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::Xoroshiro128PlusPlus;
 
 /// A draw of 63 bits is below this with certainty.
 const ALWAYS: u64 = 1 << 63;
 
+/// How the next operation comes about. The order is that of the tests in [`Generator::next`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Anywhere, in one direction.
+    Random,
+    /// In ascending order, in one direction.
+    Sequential,
+    /// Both directions, or flushes in between.
+    Composed,
+}
+
 /// One worker's operations.
 ///
-/// Random: xoshiro256++ and a multiply-shift (the upper half of the 128-bit product of draw and
+/// Random: xoroshiro128++ and a multiply-shift (the upper half of the 128-bit product of draw and
 /// number of blocks), uniform to within 2^-30 up to 2^34 blocks, not just the first 2^32. The lower
 /// half of the same product, which tells nothing of the block, decides between read and write, so an
 /// operation costs one draw.
@@ -19,46 +30,59 @@ const ALWAYS: u64 = 1 << 63;
 /// Sequential: each worker has a contiguous share of the range and starts over at its end.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    rng: Xoshiro256PlusPlus,
+    mode: Mode,
+    /// What a pattern of one direction does.
+    kind: OperationKind,
+    bs_bytes: u32,
+    rng: Xoroshiro128PlusPlus,
     /// Multiplied with a draw.
     ios: u64,
     /// Added to the product, in bytes.
     offset_bytes: u64,
-    /// A draw of 63 bits below it reads; 0 never does, [`ALWAYS`] always.
-    reads_below: u64,
-    bs_bytes: u32,
-    is_random: bool,
-    /// Writes from one flush to the next; 0: no flushes.
-    fsync: u32,
-    writes_to_flush: u32,
     /// The next I/O of a sequential worker, and its share, in I/Os of the range.
     next: u64,
     first: u64,
     end: u64,
+    // Composed patterns alone from here.
+    is_random: bool,
+    /// A draw of 63 bits below it reads; 0 never does, [`ALWAYS`] always.
+    reads_below: u64,
+    /// Writes from one flush to the next, and those left; 0: no flushes.
+    fsync: u32,
+    writes_to_flush: u32,
 }
 
 impl Generator {
     /// The operations of `worker` (from 0) of `workload.numjobs` on a target where the workload
     /// covers `span`. `stream` (from 0) is the worker's number among all workers of all targets:
-    /// each has 2^128 draws of the sequence of `workload.seed` to itself.
+    /// each has 2^64 draws of the sequence of `workload.seed` to itself.
     pub fn new(workload: &Workload, span: Span, worker: u32, stream: u32) -> Self {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(workload.seed);
+        let mut rng = Xoroshiro128PlusPlus::seed_from_u64(workload.seed);
         for _ in 0..stream {
             rng.jump();
         }
         let (first, end) = share(span.ios, worker, workload.numjobs);
+        let rw = workload.rw;
+        let fsync = if rw.writes() { workload.fsync } else { 0 };
+        let mode = match (rw.is_mixed() || fsync != 0, rw.is_random()) {
+            (true, _) => Mode::Composed,
+            (false, true) => Mode::Random,
+            (false, false) => Mode::Sequential,
+        };
         Self {
+            mode,
+            kind: if rw.writes() { OperationKind::Write } else { OperationKind::Read },
+            bs_bytes: workload.bs_bytes,
             rng,
             ios: span.ios,
             offset_bytes: span.offset_bytes,
-            reads_below: reads_below(workload),
-            bs_bytes: workload.bs_bytes,
-            is_random: workload.rw.is_random(),
-            fsync: if workload.rw.writes() { workload.fsync } else { 0 },
-            writes_to_flush: workload.fsync,
             next: first,
             first,
             end,
+            is_random: rw.is_random(),
+            reads_below: reads_below(workload),
+            fsync,
+            writes_to_flush: fsync,
         }
     }
 
@@ -66,40 +90,45 @@ impl Generator {
     #[inline(always)]
     #[expect(clippy::should_implement_trait, reason = "there is always a next one: no Option")]
     pub fn next(&mut self) -> Operation {
-        if self.fsync != 0 && self.writes_to_flush == 0 {
-            return self.flush();
-        }
-        let (io, draw) = if self.is_random {
-            let product = u128::from(self.rng.next_u64()) * u128::from(self.ios);
-            ((product >> 64) as u64, product as u64)
-        } else {
-            self.next_in_share()
+        let (kind, io) = match self.mode {
+            Mode::Random => (self.kind, self.draw().0),
+            Mode::Sequential => (self.kind, self.next_in_share()),
+            Mode::Composed => self.composed(),
         };
-        let is_read = draw >> 1 < self.reads_below;
-        if self.fsync != 0 && !is_read {
-            self.writes_to_flush = self.writes_to_flush.wrapping_sub(1);
-        }
-        Operation {
-            kind: if is_read { OperationKind::Read } else { OperationKind::Write },
-            offset: self.offset_bytes.wrapping_add(io.wrapping_mul(self.bs_bytes.into())),
-            bytes: self.bs_bytes,
-        }
+        let offset = self.offset_bytes.wrapping_add(io.wrapping_mul(self.bs_bytes.into()));
+        Operation { kind, offset, bytes: self.bs_bytes }
+    }
+
+    /// An I/O of the range, and 64 bits that have nothing to do with it.
+    #[inline(always)]
+    fn draw(&mut self) -> (u64, u64) {
+        let product = u128::from(self.rng.next_u64()) * u128::from(self.ios);
+        ((product >> 64) as u64, product as u64)
     }
 
     #[inline(always)]
-    fn next_in_share(&mut self) -> (u64, u64) {
+    fn next_in_share(&mut self) -> u64 {
         let io = self.next;
-        self.next = io.wrapping_add(1);
-        if self.next >= self.end {
-            self.next = self.first;
-        }
-        (io, self.rng.next_u64())
+        let next = io.wrapping_add(1);
+        self.next = if next < self.end { next } else { self.first };
+        io
     }
 
-    #[cold]
-    fn flush(&mut self) -> Operation {
-        self.writes_to_flush = self.fsync;
-        Operation { kind: OperationKind::Flush, offset: self.offset_bytes, bytes: 0 }
+    /// Out of line, so that the plain patterns stay short where they are inlined. What a flush says
+    /// of offset and length means nothing.
+    #[inline(never)]
+    fn composed(&mut self) -> (OperationKind, u64) {
+        if self.fsync != 0 && self.writes_to_flush == 0 {
+            self.writes_to_flush = self.fsync;
+            return (OperationKind::Flush, 0);
+        }
+        let (drawn_io, draw) = self.draw();
+        let io = if self.is_random { drawn_io } else { self.next_in_share() };
+        if draw >> 1 < self.reads_below {
+            return (OperationKind::Read, io);
+        }
+        self.writes_to_flush = self.writes_to_flush.wrapping_sub(1);
+        (OperationKind::Write, io)
     }
 }
 
@@ -120,6 +149,201 @@ fn reads_below(workload: &Workload) -> u64 {
         Rw::Rw | Rw::RandRw => {
             let percent = u128::from(workload.rwmixread.min(100));
             ((u128::from(ALWAYS) * percent + 50) / 100) as u64
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use OperationKind::{Flush, Read, Write};
+
+    const BS: u32 = 4096;
+
+    fn workload(rw: Rw) -> Workload {
+        Workload { seed: 7, ..Workload::new(rw, BS, 32) }
+    }
+
+    fn generator(rw: Rw, offset_bytes: u64, ios: u64) -> Generator {
+        Generator::new(&workload(rw), Span { offset_bytes, ios }, 0, 0)
+    }
+
+    fn take(generator: &mut Generator, n: usize) -> Vec<Operation> {
+        (0..n).map(|_| generator.next()).collect()
+    }
+
+    /// Sum of (seen - expected)^2 / expected over equally likely cells.
+    fn chi_square(cells: &[u64]) -> f64 {
+        let expected = cells.iter().sum::<u64>() as f64 / cells.len() as f64;
+        cells.iter().map(|seen| (*seen as f64 - expected).powi(2) / expected).sum()
+    }
+
+    #[test]
+    fn random_blocks_are_uniform() {
+        // The second count is no power of two and far from one; the third is beyond 2^32.
+        for ios in [256, 1_000_003, 7_500_000_001] {
+            let mut cells = [0_u64; 256];
+            for operation in take(&mut generator(Rw::RandRead, 0, ios), 256_000) {
+                let io = operation.offset / u64::from(BS);
+                cells[(u128::from(io) * 256 / u128::from(ios)) as usize] += 1;
+            }
+            // 255 degrees of freedom: above 341 once in 5,000 (and the seed is fixed).
+            let sum = chi_square(&cells);
+            assert!(sum < 341.0, "{ios}: {sum}");
+            assert!(sum > 180.0, "{ios}: {sum}: more even than chance");
+        }
+    }
+
+    #[test]
+    fn blocks_beyond_2_to_the_32_are_reached_down_to_the_odd_ones() {
+        let ios = 3 << 32;
+        let operations = take(&mut generator(Rw::RandRead, 0, ios), 3000);
+        let blocks = operations.iter().map(|operation| operation.offset / u64::from(BS));
+        let upper = blocks.clone().filter(|block| *block >= 1 << 32).count();
+        assert!((1850..2150).contains(&upper), "two thirds of 3000: {upper}");
+        let odd = blocks.filter(|block| block % 2 == 1).count();
+        assert!((1350..1650).contains(&odd), "half of 3000: {odd}");
+    }
+
+    #[test]
+    fn every_block_from_the_first_to_the_last_and_none_beside() {
+        let (offset, ios) = (8192 + 512, 64);
+        for rw in [Rw::RandRead, Rw::Read, Rw::RandRw, Rw::Write] {
+            let mut seen = [false; 64];
+            for operation in take(&mut generator(rw, offset, ios), 2000) {
+                let from_start = operation.offset - offset;
+                assert_eq!((from_start % u64::from(BS), operation.bytes), (0, BS));
+                seen[(from_start / u64::from(BS)) as usize] = true;
+            }
+            assert!(seen.iter().all(|seen| *seen), "{rw}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_one_block() {
+        for rw in Rw::ALL {
+            let operations = take(&mut generator(rw, 4096, 1), 10);
+            assert!(operations.iter().all(|operation| operation.offset == 4096), "{rw}");
+        }
+    }
+
+    #[test]
+    fn the_seed_alone_decides() {
+        let with_seed = |seed| {
+            let workload = Workload { seed, ..workload(Rw::RandRw) };
+            take(&mut Generator::new(&workload, Span { offset_bytes: 0, ios: 1 << 30 }, 0, 3), 100)
+        };
+        assert_eq!(with_seed(1), with_seed(1));
+        assert_ne!(with_seed(1), with_seed(2));
+    }
+
+    #[test]
+    fn no_two_workers_have_the_same_stream() {
+        let span = Span { offset_bytes: 0, ios: 1 << 40 };
+        let mut offsets = Vec::new();
+        for stream in 0..64 {
+            let mut generator = Generator::new(&workload(Rw::RandRead), span, 0, stream);
+            offsets.extend(take(&mut generator, 100).iter().map(|operation| operation.offset));
+        }
+        offsets.sort();
+        offsets.dedup();
+        // 6,400 draws of 2^40 share one by chance in one of 50,000 runs.
+        assert_eq!(offsets.len(), 6400);
+    }
+
+    #[test]
+    fn a_mix_is_as_asked_and_has_nothing_to_do_with_the_block() {
+        // Beyond 2^32 blocks a draw's lower half alone would tie the direction to the block.
+        for (rw, ios) in [(Rw::RandRw, 1 << 20), (Rw::RandRw, 3 << 33), (Rw::Rw, 50_001)] {
+            let workload = Workload { rwmixread: 70, ..workload(rw) };
+            let span = Span { offset_bytes: 0, ios };
+            let operations = take(&mut Generator::new(&workload, span, 0, 0), 100_000);
+            let reads = |of: &dyn Fn(u64) -> bool| {
+                let chosen = operations.iter().filter(|op| of(op.offset / u64::from(BS)));
+                let (all, reads) = chosen.fold((0.0, 0.0), |(all, reads), op| {
+                    (all + 1.0, reads + f64::from(u8::from(op.kind == Read)))
+                });
+                reads / all
+            };
+            for part in [
+                reads(&|_| true),
+                reads(&|block| block % 2 == 0),
+                reads(&|block| block % 2 == 1),
+                reads(&|block| block % 7 == 3),
+                reads(&|block| block >= ios / 2),
+            ] {
+                assert!((part - 0.7).abs() < 0.02, "{rw} of {ios}: {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_ends_of_a_mix_are_exact() {
+        for (percent, kind) in [(0, Write), (100, Read)] {
+            let workload = Workload { rwmixread: percent, ..workload(Rw::RandRw) };
+            let span = Span { offset_bytes: 0, ios: 1 << 30 };
+            let operations = take(&mut Generator::new(&workload, span, 0, 0), 10_000);
+            assert!(operations.iter().all(|operation| operation.kind == kind), "{percent}");
+        }
+        assert_eq!(reads_below(&workload(Rw::RandRead)), 1 << 63, "no 63 bits reach it");
+    }
+
+    #[test]
+    fn one_direction_is_one_direction() {
+        for (rw, kind) in
+            [(Rw::Read, Read), (Rw::RandRead, Read), (Rw::Write, Write), (Rw::RandWrite, Write)]
+        {
+            let operations = take(&mut generator(rw, 0, 1 << 20), 1000);
+            assert!(operations.iter().all(|operation| operation.kind == kind), "{rw}");
+        }
+    }
+
+    #[test]
+    fn sequential_workers_share_the_range_without_gap_or_overlap() {
+        let workload = Workload { numjobs: 3, ..workload(Rw::Read) };
+        let span = Span { offset_bytes: 4096, ios: 10 };
+        let blocks = |worker| {
+            let mut generator = Generator::new(&workload, span, worker, worker);
+            let operations = take(&mut generator, 5);
+            operations.iter().map(|operation| operation.offset / 4096 - 1).collect::<Vec<_>>()
+        };
+        assert_eq!(blocks(0), [0, 1, 2, 0, 1]);
+        assert_eq!(blocks(1), [3, 4, 5, 3, 4]);
+        assert_eq!(blocks(2), [6, 7, 8, 9, 6]);
+    }
+
+    #[test]
+    fn shares_cover_the_range_whatever_the_numbers() {
+        for ios in [1, 2, 7, 1000, u64::MAX] {
+            for workers in [1, 2, 3, 7, 1024] {
+                let shares = (0..workers).map(|worker| share(ios, worker, workers));
+                let shares: Vec<_> = shares.collect();
+                assert_eq!((shares[0].0, shares[shares.len() - 1].1), (0, ios));
+                assert!(shares.iter().all(|(first, end)| first < end && *end <= ios));
+                if ios >= workers.into() {
+                    assert!(shares.windows(2).all(|pair| pair[0].1 == pair[1].0));
+                }
+            }
+        }
+        assert_eq!(share(10, 9, 3), (9, 10), "a worker that there is not stays inside");
+    }
+
+    #[test]
+    fn a_flush_after_every_so_many_writes() {
+        let kinds = |rw, rwmixread| {
+            let workload = Workload { fsync: 3, rwmixread, ..workload(rw) };
+            let span = Span { offset_bytes: 0, ios: 100 };
+            let operations = take(&mut Generator::new(&workload, span, 0, 0), 1000);
+            operations.iter().map(|operation| operation.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            kinds(Rw::Write, 50)[..8],
+            [Write, Write, Write, Flush, Write, Write, Write, Flush]
+        );
+        assert!(!kinds(Rw::RandRead, 50).contains(&Flush), "nothing to flush");
+        let mixed = kinds(Rw::RandRw, 50);
+        for between in mixed.split(|kind| *kind == Flush).rev().skip(1) {
+            assert_eq!(between.iter().filter(|kind| **kind == Write).count(), 3);
         }
     }
 }
