@@ -369,3 +369,92 @@ fn stray(user_data: u64, result: i32) -> EngineError {
         "the figures of this run cannot be trusted",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io_uring::IoUring;
+    use crate::{Engine, OpenOptions, Target};
+    use nvpoll_mem::PAGE_BYTES;
+
+    /// A queue of two on a file of 16 pages; `None` where this system has no io_uring.
+    fn queue() -> Option<(tempfile::TempDir, IoUringQueue)> {
+        if let Err(reason) = IoUring::available() {
+            eprintln!("not tested: {reason}");
+            return None;
+        }
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![7; 16 * PAGE_BYTES]).unwrap();
+        let engine = IoUring::open(&Target::Path(path), &OpenOptions::default()).unwrap();
+        let queue = engine.queue(QueueShape { worker: 0, depth: 2, io_bytes: 4096 }).unwrap();
+        Some((folder, queue))
+    }
+
+    const READ: Operation = Operation { kind: OperationKind::Read, offset: 0, bytes: 4096 };
+
+    fn finish(queue: &mut IoUringQueue, count: u32) -> Vec<(u16, IoStatus)> {
+        let (mut seen, mut done) = (Vec::new(), 0);
+        for _ in 0..100 {
+            let wait = Wait::Upto(Duration::from_millis(100));
+            done += queue.reap(wait, &mut |tag, status| seen.push((tag.0, status))).unwrap();
+            if done >= count {
+                break;
+            }
+        }
+        seen.sort_unstable();
+        seen
+    }
+
+    #[test]
+    fn a_completion_matches_only_the_io_in_flight() {
+        let Some((_folder, mut queue)) = queue() else { return };
+        assert_eq!(queue.complete(0, 0), None, "an entry of zeroes");
+        assert_eq!(queue.complete(5, 0), None, "a tag beyond the depth");
+        assert_eq!(queue.complete(u64::MAX, 0), None);
+        queue.push(Tag(0), READ);
+        let cookie = queue.slots[0].cookie;
+        assert_eq!(queue.complete(cookie - 2 * GENERATION, 4096), None, "the time before");
+        assert_eq!(finish(&mut queue, 1), [(0, IoStatus::OK)]);
+        assert_eq!(queue.complete(cookie, 4096), None, "a second time");
+        queue.push(Tag(0), READ);
+        assert_eq!(queue.complete(cookie, 4096), None, "a second time, after the next push");
+        assert_eq!(finish(&mut queue, 1), [(0, IoStatus::OK)]);
+    }
+
+    #[test]
+    fn pushing_a_tag_that_is_in_flight_fails_the_run() {
+        for tag in [Tag(0), Tag(2)] {
+            let Some((_folder, mut queue)) = queue() else { return };
+            queue.push(Tag(0), READ);
+            queue.push(tag, READ);
+            let error = queue.reap(Wait::No, &mut |_, _| ()).unwrap_err();
+            assert!(error.to_string().contains(&format!("tag {}", tag.0)), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_the_kernel_refuses_does_not_hold_up_those_behind_it() {
+        let Some((_folder, mut queue)) = queue() else { return };
+        queue.slots[1].cookie += GENERATION;
+        let bad = Entry {
+            head: Entry::head(0xff, queue.file_ref),
+            user_data: queue.slots[1].cookie,
+            ..Entry::default()
+        };
+        // SAFETY: the entry names no memory, and the ring is empty.
+        unsafe { queue.ring.push(&bad) };
+        queue.push(Tag(0), READ);
+        let seen = finish(&mut queue, 2);
+        assert_eq!(seen, [(0, IoStatus::OK), (1, IoStatus::errno(libc::EINVAL))]);
+    }
+
+    #[test]
+    fn results_are_told_apart() {
+        assert_eq!(failure(-libc::EIO), IoStatus::errno(libc::EIO));
+        assert_eq!(failure(512), IoStatus::SHORT);
+        assert_eq!(failure(0), IoStatus::SHORT);
+        assert!(!failure(i32::MIN).is_ok());
+    }
+}

@@ -1,0 +1,232 @@
+//! The targets that each engine is held to its contract on.
+//!
+//! | engine | targets |
+//! | --- | --- |
+//! | `null` | nothing |
+//! | `soft` | a stepped and a threaded soft controller, of 512 and 4096 byte blocks |
+//! | the kernel's | a file beside the test program; a loop device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK` |
+//! | those that take a drive | the PCI functions in `NVPOLL_CONTRACT_VFIO` |
+//!
+//! Both variables are lists separated by commas. **What they name is written to.**
+
+use nvpoll_engine::{Engine, EngineKind, Target, Visitor};
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of the targets made here. No power of two and not a whole MiB, so that the end stands at
+/// an odd place.
+pub const SIZE_BYTES: u64 = (24 << 20) + 5 * 4096;
+
+/// One promise of the contract.
+pub trait Promise {
+    /// Panics where `E` breaks it on `case`.
+    fn check<E: Engine>(case: &Case);
+}
+
+/// A target that may be written to.
+pub struct Case {
+    /// Engine and target, for messages.
+    pub name: String,
+    /// What to open.
+    pub target: Target,
+    /// What was written can be read.
+    pub keeps_data: bool,
+    /// What keeps the target there, and others away from it.
+    _guards: Vec<Box<dyn Any + Sync>>,
+}
+
+impl Case {
+    pub fn new(engine: &str, what: impl fmt::Display, target: Target) -> Self {
+        let name = format!("{engine} on {what}");
+        Self { name, target, keeps_data: engine != "null", _guards: Vec::new() }
+    }
+
+    fn guarded(mut self, guard: impl Any + Sync) -> Self {
+        self._guards.push(Box::new(guard));
+        self
+    }
+}
+
+/// Runs promise `P` over every engine and each of its targets.
+pub fn check_everywhere<P: Promise>() {
+    struct Check<P>(std::marker::PhantomData<P>);
+    impl<P: Promise> Visitor for Check<P> {
+        type Output = ();
+
+        fn visit<E: Engine>(self) {
+            for case in cases_of::<E>() {
+                P::check::<E>(&case);
+            }
+        }
+    }
+    for kind in EngineKind::ALL {
+        kind.with(Check::<P>(std::marker::PhantomData));
+    }
+}
+
+/// The targets of engine `E` on this machine.
+pub fn cases_of<E: Engine>() -> Vec<Case> {
+    let name = E::INFO.name;
+    if let Err(reason) = E::available() {
+        note(format!("{name} is not held to its contract here: {reason}"));
+        return Vec::new();
+    }
+    match name {
+        "null" => vec![Case::new(name, "nothing", Target::Null)],
+        "soft" => ["soft:stepped", "soft:lba=4096", "soft:lba=4096,stepped", "soft:mdts=8k"]
+            .map(|text| {
+                let mut options: nvpoll_engine::SoftOptions = text.parse().unwrap();
+                options.size_bytes = SIZE_BYTES;
+                Case::new(name, text, Target::Soft(options))
+            })
+            .into(),
+        _ if E::INFO.takes_drive => drives(name),
+        _ => paths(name),
+    }
+}
+
+fn drives(engine: &str) -> Vec<Case> {
+    let named = listed("NVPOLL_CONTRACT_VFIO");
+    if named.is_empty() {
+        note(format!(
+            "{engine} is not held to its contract here: it needs a drive that may be wiped; set \
+             NVPOLL_CONTRACT_VFIO to PCI addresses that are bound to vfio-pci"
+        ));
+    }
+    named
+        .iter()
+        .map(|text| {
+            let address = text.parse().unwrap_or_else(|_| panic!("no PCI address: {text}"));
+            Case::new(engine, text, Target::Pci(address)).guarded(alone())
+        })
+        .collect()
+}
+
+fn paths(engine: &str) -> Vec<Case> {
+    let folder = folder_on_disk();
+    let file = scratch_file(folder.path());
+    let mut cases = vec![Case::new(engine, "a file", Target::Path(file)).guarded(folder)];
+    match LoopDevice::new() {
+        Ok(device) => {
+            let target = Target::Path(device.node.clone());
+            cases.push(Case::new(engine, "a loop device", target).guarded(device));
+        }
+        Err(reason) => note(format!("{engine} is not tested on a loop device: {reason}")),
+    }
+    cases.extend(
+        listed("NVPOLL_CONTRACT_BLOCK").iter().map(|node| {
+            Case::new(engine, node, Target::Path(PathBuf::from(node))).guarded(alone())
+        }),
+    );
+    cases
+}
+
+fn listed(variable: &str) -> Vec<String> {
+    let text = std::env::var(variable).unwrap_or_default();
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+/// Keeps the tests, which run side by side, from sharing one drive.
+fn alone() -> MutexGuard<'static, ()> {
+    static DRIVES: Mutex<()> = Mutex::new(());
+    DRIVES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by whoever starts a program, and by a test that nobody may start one beside: between its
+/// fork and its exec a child has all descriptors of this process open.
+pub fn spawning() -> MutexGuard<'static, ()> {
+    static SPAWNING: Mutex<()> = Mutex::new(());
+    SPAWNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says `text` once, past the capture of the test harness.
+pub fn note(text: String) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.contains(&text) {
+        let _ = writeln!(std::io::stderr(), "contract: {text}");
+        said.insert(text);
+    }
+}
+
+/// A folder beside the test program, which is on a disk where the usual place for temporary files
+/// may be a tmpfs.
+pub fn folder_on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A file of [`SIZE_BYTES`], none of it a hole.
+pub fn scratch_file(folder: &Path) -> PathBuf {
+    let path = folder.join("scratch");
+    let mut file = File::create(&path).unwrap();
+    let chunk = vec![0x11; 1 << 20];
+    let mut left = SIZE_BYTES;
+    while left > 0 {
+        let bytes = left.min(chunk.len() as u64);
+        file.write_all(&chunk[..bytes as usize]).unwrap();
+        left -= bytes;
+    }
+    file.sync_all().unwrap();
+    path
+}
+
+/// A loop device over a file of its own.
+pub struct LoopDevice {
+    pub node: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl LoopDevice {
+    /// # Errors
+    /// Why there is none, where this user may not make one.
+    pub fn new() -> Result<Self, String> {
+        Self::with(&[], |_| ())
+    }
+
+    /// With further options to losetup, over a file that `prepare` has seen.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with(options: &[&str], prepare: fn(&Path)) -> Result<Self, String> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err("that takes root".to_owned());
+        }
+        let folder = folder_on_disk();
+        let file = scratch_file(folder.path());
+        prepare(&file);
+        // Another program that looks for a free device at the same time may find the same one.
+        let _spawning = spawning();
+        let mut said = String::new();
+        for _ in 0..20 {
+            let output = Command::new("losetup")
+                .args(["--find", "--show", "--direct-io=on"])
+                .args(options)
+                .arg(&file)
+                .output()
+                .map_err(|error| format!("losetup does not run: {error}"))?;
+            if output.status.success() {
+                let node = String::from_utf8_lossy(&output.stdout).trim().into();
+                return Ok(Self { node, _folder: folder });
+            }
+            said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        Err(format!("losetup failed: {said}"))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _spawning = spawning();
+        let detached = Command::new("losetup").arg("--detach").arg(&self.node).status();
+        if !detached.is_ok_and(|status| status.success()) {
+            note(format!("{} could not be detached", self.node.display()));
+        }
+    }
+}
