@@ -157,7 +157,7 @@ impl Drop for SoftController {
     fn drop(&mut self) {
         match self.thread.take() {
             Some(handle) => thread::stop(&self.shared, handle),
-            None => self.shared.lock_device().power_off(&self.shared),
+            None => self.shared.lock_device().forget_queues(&self.shared),
         }
     }
 }

@@ -7,15 +7,14 @@ use crate::SoftError;
 use crate::admin::Admin;
 use crate::events::Event;
 use crate::fault::{FaultAction, mode};
-use crate::iommu::{DmaFault, DmaView};
+use crate::iommu::DmaView;
 use crate::media::Media;
 use crate::options::SoftOptions;
 use crate::pace::Pace;
 use crate::prp::Segments;
 use crate::queue::{Cq, Pending, Posted, Sq};
-use crate::shared::{PAGE_SIZE_MAX, Shared, Slot, UNWRITTEN, Written};
-use nvpoll_spec::{ControllerStatus, ShutdownStatus, Status, SubmissionEntry};
-use std::sync::Arc;
+use crate::shared::{Shared, UNWRITTEN};
+use nvpoll_spec::{ControllerStatus, Status, SubmissionEntry};
 use std::sync::atomic::Ordering;
 
 /// Commands that one queue may have fetched in a row before the next queue's turn.
@@ -49,16 +48,19 @@ impl Outcome {
 }
 
 /// A completion that a fault rule holds back.
-struct Held {
-    cq: u16,
-    until: Until,
-    pending: Pending,
+pub(crate) struct Held {
+    pub(crate) cq: u16,
+    pub(crate) until: Until,
+    pub(crate) pending: Pending,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Until {
+pub(crate) enum Until {
+    /// The device's clock reads this.
     Time(u64),
+    /// So many completions were posted to the queue.
     Posts(u32),
+    /// A test lets it go.
     Release,
 }
 
@@ -72,18 +74,18 @@ pub(crate) struct Device {
     pub(crate) sqs: Vec<Option<Box<Sq>>>,
     pub(crate) cqs: Vec<Option<Box<Cq>>>,
     /// The submission queues that exist, in the order of their turns.
-    active: Vec<u16>,
+    pub(crate) active: Vec<u16>,
     /// The completion queues that exist.
-    active_cqs: Vec<u16>,
-    running: bool,
-    version: u64,
+    pub(crate) active_cqs: Vec<u16>,
+    pub(crate) running: bool,
+    pub(crate) version: u64,
     pace: Pace,
     now_ns: u64,
-    held: Vec<Held>,
+    pub(crate) held: Vec<Held>,
     // Cold from here on.
     pub(crate) admin: Admin,
-    status: ControllerStatus,
-    resets: u64,
+    pub(crate) status: ControllerStatus,
+    pub(crate) resets: u64,
     stray: usize,
 }
 
@@ -112,17 +114,16 @@ impl Device {
         })
     }
 
-    /// Whether commands may be outstanding, so that a thread has to go on polling.
+    /// Whether a completion waits for its time, so that a thread has to go on polling. One that
+    /// waits for room in its queue does not count: the host may never make any.
     pub(crate) fn is_busy(&self) -> bool {
-        let waits = |cq: &Option<Box<Cq>>| cq.as_ref().is_some_and(|cq| !cq.pending.is_empty());
-        !self.held.is_empty() || self.cqs.iter().any(waits)
-    }
-
-    /// Whether there is nothing to do before a register is written.
-    pub(crate) fn is_asleep(&self, shared: &Shared) -> bool {
-        !self.running
-            && self.version == shared.version.load(Ordering::Acquire)
-            && self.status.shutdown() != ShutdownStatus::Occurring
+        let waits = |cq: &u16| {
+            let cq = self.cqs.get(usize::from(*cq)).and_then(Option::as_ref);
+            let front = cq.and_then(|cq| cq.pending.front());
+            front.is_some_and(|pending| pending.due_ns > self.now_ns)
+        };
+        self.held.iter().any(|held| matches!(held.until, Until::Time(_)))
+            || self.active_cqs.iter().any(waits)
     }
 
     /// One look at everything. Returns whether there was work.
@@ -164,20 +165,26 @@ impl Device {
             }
         } else {
             self.check_stray(shared, index);
-            // Room in the queue lets held completions go, which lets commands be fetched.
-            while self.drain(shared, qid) {
-                let waits = self.active.iter().position(|&sq| {
-                    let sq = self.sqs.get(usize::from(sq)).and_then(Option::as_ref);
-                    sq.is_some_and(|sq| sq.cq == qid && !sq.is_empty())
-                });
-                match waits.and_then(|turn| self.active.get(turn).copied()) {
-                    Some(sq) if self.serve(shared, sq, u32::MAX) => {}
-                    _ => break,
-                }
-            }
+            self.make_room(shared, qid);
         }
         if !self.held.is_empty() {
             self.complete_due(shared);
+        }
+    }
+
+    /// Room in a completion queue lets go what waits for it, which lets more be fetched.
+    fn make_room(&mut self, shared: &Shared, qid: u16) {
+        if self.cq(qid).is_none_or(|cq| cq.pending.is_empty()) {
+            return;
+        }
+        while self.drain(shared, qid) {
+            for turn in 0..self.active.len() {
+                let Some(&sq) = self.active.get(turn) else { break };
+                let queue = self.sqs.get(usize::from(sq)).and_then(Option::as_ref);
+                if queue.is_some_and(|sq| sq.cq == qid) {
+                    self.serve(shared, sq, u32::MAX);
+                }
+            }
         }
     }
 
@@ -186,26 +193,6 @@ impl Device {
         for held in std::mem::take(&mut self.held) {
             self.complete(shared, held.cq, held.pending);
         }
-    }
-
-    /// Looks for a change of CC and acts upon it; returns whether there was one.
-    #[inline]
-    pub(crate) fn registers(&mut self, shared: &Shared) -> bool {
-        let version = shared.version.load(Ordering::Acquire);
-        let occurring = self.status.shutdown() == ShutdownStatus::Occurring;
-        let shuts_down = occurring && !shared.faults.is(mode::HANG_SHUTDOWN);
-        if version == self.version && !shuts_down || shared.faults.is(mode::VANISHED) {
-            return false;
-        }
-        self.version = version;
-        self.configure(shared, occurring);
-        shared.set_status(self.status);
-        true
-    }
-
-    fn reset_waits(&self, shared: &Shared) -> bool {
-        self.version != shared.version.load(Ordering::Acquire)
-            && shared.written().resets != self.resets
     }
 
     fn is_stopped(&mut self, shared: &Shared) -> bool {
@@ -224,149 +211,6 @@ impl Device {
             self.release(shared);
         }
         modes & (mode::VANISHED | mode::HUNG | mode::FATAL) != 0
-    }
-
-    /// The controller's state machine (§3.1.5, §3.1.6, §7.6).
-    #[cold]
-    fn configure(&mut self, shared: &Shared, occurring: bool) {
-        let written = shared.written();
-        if written.resets != self.resets {
-            self.reset(shared, written.resets);
-        }
-        if written.cc.enable() && !self.status.ready() && !self.status.fatal() && !self.running {
-            self.enable(shared, &written);
-        }
-        match self.status.shutdown() {
-            ShutdownStatus::Normal if matches!(written.cc.shutdown(), 1 | 2) => {
-                self.status = self.status.with_shutdown(ShutdownStatus::Occurring);
-                self.forget_queues(shared);
-            }
-            ShutdownStatus::Occurring if occurring && !shared.faults.is(mode::HANG_SHUTDOWN) => {
-                // What the backing has not made durable by now it will never.
-                if self.media.flush().is_err() {
-                    shared.tallies.media_errors.add(1);
-                }
-                self.status = self.status.with_shutdown(ShutdownStatus::Complete);
-            }
-            _ => {}
-        }
-    }
-
-    /// Controller Reset (§7.3.2): queues, features and outstanding commands are gone.
-    fn reset(&mut self, shared: &Shared, resets: u64) {
-        self.resets = resets;
-        self.forget_queues(shared);
-        self.admin.reset(&shared.options);
-        shared.faults.take(mode::FATAL);
-        shared.tallies.resets.add(1);
-        let stuck = shared.faults.is(mode::NEVER_DISABLED) && self.status.ready();
-        self.status = ControllerStatus::new().with_ready(stuck);
-    }
-
-    /// The end: queues are gone, and the host's memory is let go of.
-    pub(crate) fn power_off(&mut self, shared: &Shared) {
-        self.forget_queues(shared);
-        self.view = DmaView::default();
-    }
-
-    fn forget_queues(&mut self, shared: &Shared) {
-        self.running = false;
-        self.active.clear();
-        self.active_cqs.clear();
-        self.held.clear();
-        self.sqs.iter_mut().for_each(|sq| *sq = None);
-        self.cqs.iter_mut().for_each(|cq| *cq = None);
-        for doorbell in &shared.doorbells {
-            doorbell.0.store(UNWRITTEN, Ordering::Release);
-        }
-    }
-
-    /// The rising edge of CC.EN (§7.6.1). What cannot work is a fatal status.
-    fn enable(&mut self, shared: &Shared, written: &Written) {
-        let (cc, aqa) = (written.cc, written.aqa);
-        let page_bytes = 4096u64 << cc.page_size();
-        // Entry sizes may still be zero here: they count when the first I/O queue is created.
-        let good = cc.command_set() == 0
-            && cc.arbitration() == 0
-            && cc.page_size() <= PAGE_SIZE_MAX
-            && matches!(cc.sq_entry_log2(), 0 | 6)
-            && matches!(cc.cq_entry_log2(), 0 | 4)
-            && aqa.sq_entries_z() >= 1
-            && aqa.cq_entries_z() >= 1
-            && written.asq.is_multiple_of(page_bytes)
-            && written.acq.is_multiple_of(page_bytes);
-        if !good || shared.faults.is(mode::FATAL) {
-            self.status = self.status.with_fatal(true);
-            return;
-        }
-        if shared.faults.is(mode::NEVER_READY) {
-            return;
-        }
-        self.page_bytes = page_bytes;
-        self.add_cq(shared, 0, written.acq, u32::from(aqa.cq_entries_z()) + 1);
-        self.add_sq(shared, 0, written.asq, u32::from(aqa.sq_entries_z()) + 1, 0);
-        self.running = true;
-        self.status = self.status.with_ready(true);
-    }
-
-    fn slot(shared: &Shared, index: usize) -> Option<Arc<Slot>> {
-        shared.doorbells.get(index).map(Arc::clone)
-    }
-
-    pub(crate) fn add_cq(&mut self, shared: &Shared, qid: u16, iova: u64, entries: u32) {
-        let index = usize::from(qid);
-        let doorbell = Self::slot(shared, 2 * index + 1);
-        if let (Some(place), Some(doorbell)) = (self.cqs.get_mut(index), doorbell) {
-            *place = Some(Box::new(Cq::new(iova, entries, doorbell)));
-            self.active_cqs.push(qid);
-        }
-    }
-
-    pub(crate) fn add_sq(&mut self, shared: &Shared, qid: u16, iova: u64, entries: u32, cq: u16) {
-        let index = usize::from(qid);
-        let doorbell = Self::slot(shared, 2 * index);
-        if let (Some(place), Some(doorbell)) = (self.sqs.get_mut(index), doorbell) {
-            *place = Some(Box::new(Sq::new(iova, entries, cq, doorbell)));
-            self.active.push(qid);
-            if let Some(cq) = self.cq(cq) {
-                cq.users += 1;
-            }
-        }
-    }
-
-    /// Takes a submission queue away; what was fetched from it completes as aborted (§5.6).
-    pub(crate) fn remove_sq(&mut self, shared: &Shared, qid: u16) {
-        let index = usize::from(qid);
-        let Some(sq) = self.sqs.get_mut(index).and_then(Option::take) else { return };
-        self.active.retain(|other| *other != qid);
-        if let Some(doorbell) = shared.doorbells.get(2 * index) {
-            doorbell.0.store(UNWRITTEN, Ordering::Release);
-        }
-        let status = Status::ABORTED_SQ_DELETED;
-        let Some(cq) = self.cq(sq.cq) else { return };
-        cq.users = cq.users.saturating_sub(1);
-        for pending in cq.pending.iter_mut().filter(|pending| pending.sq == qid) {
-            (pending.status, pending.due_ns) = (status, 0);
-        }
-        let (gone, stay) = self.held.drain(..).partition(|held| held.pending.sq == qid);
-        self.held = stay;
-        let gone: Vec<Held> = gone;
-        for mut held in gone {
-            held.pending.status = status;
-            self.complete(shared, held.cq, held.pending);
-        }
-        self.drain(shared, sq.cq);
-    }
-
-    pub(crate) fn remove_cq(&mut self, shared: &Shared, qid: u16) {
-        let index = usize::from(qid);
-        if let Some(place) = self.cqs.get_mut(index) {
-            *place = None;
-        }
-        self.active_cqs.retain(|other| *other != qid);
-        if let Some(doorbell) = shared.doorbells.get(2 * index + 1) {
-            doorbell.0.store(UNWRITTEN, Ordering::Release);
-        }
     }
 
     /// Aborts a command that waits for its time (§5.1); returns whether there was one.
@@ -412,6 +256,8 @@ impl Device {
             return false;
         }
         let cq = sq.cq;
+        // After the doorbell: what was unmapped before it was rung has to fault.
+        self.view.refresh(&shared.iommu);
         if looked.is_err() {
             self.refuse_doorbell(shared, qid, Event::InvalidDoorbellValue);
         }
@@ -546,7 +392,7 @@ impl Device {
 
     /// Posts what is due in one queue; returns whether anything was.
     #[inline]
-    fn drain(&mut self, shared: &Shared, qid: u16) -> bool {
+    pub(crate) fn drain(&mut self, shared: &Shared, qid: u16) -> bool {
         let mut worked = false;
         loop {
             let now_ns = self.now_ns;
@@ -582,15 +428,6 @@ impl Device {
             worked = true;
         }
         worked
-    }
-
-    /// A queue's memory is not there: nothing can be told to the host any more but by CSTS.CFS.
-    #[cold]
-    fn die(&mut self, shared: &Shared, fault: DmaFault) {
-        shared.iommu.record(fault);
-        self.forget_queues(shared);
-        self.status = self.status.with_fatal(true);
-        shared.set_status(self.status);
     }
 
     /// Looks at one more doorbell of those that nothing else looks at.

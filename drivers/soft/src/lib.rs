@@ -34,6 +34,7 @@ mod fault;
 mod features;
 mod identify;
 mod iommu;
+mod lifecycle;
 mod media;
 mod nvm;
 mod options;

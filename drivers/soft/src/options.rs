@@ -71,7 +71,7 @@ pub struct SoftOptions {
     pub timeout_500ms: u8,
     /// The device runs in the caller's thread, inside the doorbell's ring.
     pub stepped: bool,
-    /// Serial number, 1 to 20 printable ASCII characters without a comma.
+    /// Serial number, 1 to 20 printable ASCII characters without a comma or backslash.
     pub serial: String,
 }
 
@@ -123,8 +123,7 @@ const MDTS_ALLOWED: &str =
 const QUEUES_ALLOWED: &str = "it takes a number of queue pairs from 1 to 65535";
 const STRIDE_ALLOWED: &str = "it takes CAP.DSTRD, 0 to 15";
 const TIMEOUT_ALLOWED: &str = "it takes a multiple of 500ms from 500ms to 127500ms";
-const SERIAL_ALLOWED: &str =
-    "it takes 1 to 20 printable ASCII characters without a comma, no space at either end";
+const SERIAL_ALLOWED: &str = "it takes 1 to 20 printable ASCII characters without a comma or backslash, no space at either end";
 const BACKING_ALLOWED: &str = "it takes ram, null, or file together with file=PATH";
 const STEPPED_ALLOWED: &str =
     "a stepped device has no clock: leave out latency= and iops=, or leave out stepped";
@@ -211,7 +210,7 @@ fn unknown(key: &str) -> OptionError {
 
 fn serial_is_good(serial: &str) -> bool {
     (1..=20).contains(&serial.len())
-        && serial.bytes().all(|byte| (0x20..0x7f).contains(&byte) && byte != b',')
+        && serial.bytes().all(|byte| (0x20..0x7f).contains(&byte) && !b",\\".contains(&byte))
         && serial.trim() == serial
 }
 

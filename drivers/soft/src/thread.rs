@@ -81,5 +81,5 @@ fn run(shared: &Shared, device: &mut Device) {
             _ => {}
         }
     }
-    device.power_off(shared);
+    device.forget_queues(shared);
 }

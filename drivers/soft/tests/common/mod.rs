@@ -79,6 +79,11 @@ pub struct Host {
     pub stride: usize,
 }
 
+/// So many cases a property; a failure is printed and no file is written beside the sources.
+pub fn cases(cases: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
+}
+
 /// Options for a stepped device, from text.
 pub fn stepped(text: &str) -> SoftOptions {
     let comma = if text.is_empty() { "" } else { "," };
