@@ -272,10 +272,10 @@ fn execute(
             println!("{}", report.to_json().map_err(|error| Failure::failed(error.to_string()))?)
         }
         Some(file) => {
-            print!("{}", table::render(&report));
+            print!("{}", table::render(&report, table::Look::of_stdout()));
             report.save(file).map_err(|error| Failure::failed(error.to_string()))?;
         }
-        None => print!("{}", table::render(&report)),
+        None => print!("{}", table::render(&report, table::Look::of_stdout())),
     }
     for failure in &outcome.failures {
         eprintln!("nvpoll: {failure}");

@@ -222,7 +222,7 @@ fn run_lanes<E: Engine>(
         let mut cpu = None;
         if all_ready {
             let window = window(&clock, &job.timing);
-            starts.iter().for_each(|start| drop(start.send(window)));
+            starts.iter().for_each(|start| start.send(window).unwrap_or_default());
             let finished = || handles.iter().all(|handle| handle.is_finished());
             cpu = Some(watch(&job.timing, &progress, control, &finished, live));
         }

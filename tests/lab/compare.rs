@@ -1,0 +1,108 @@
+//! `nvpoll compare` on a drive: the whole job, and the drive comes back.
+
+use crate::machine::{Lab, Ran};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+const COMPARE: &str = "nvpoll compare $a --engines vfio,io_uring,psync --rounds 2 \
+    --runtime 1 --ramp-time 200ms --json /mnt/out/result.json";
+
+/// Printed by the guest after each run: what has the drive, and whether its node is there.
+const STATE: &str =
+    "echo \"after: $(drive D0 driver) $(drive D0 node)\"; ls /run/nvpoll 2>/dev/null || true";
+
+fn lab() -> Lab {
+    let lab = Lab::new();
+    let out = lab.path("out");
+    fs::create_dir(&out).unwrap();
+    let share = format!("{}:/mnt/out", out.display());
+    lab.with("--share", &share).drive("serial=D0,size=64M")
+}
+
+fn result(lab: &Lab) -> Value {
+    let path = lab.path("out").join("result.json");
+    read(&path)
+}
+
+fn read(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap();
+    serde_json::from_str(&text).expect("a valid JSON document")
+}
+
+fn stacks(result: &Value) -> Vec<String> {
+    let rows = result["rows"].as_array().unwrap();
+    let mut stacks: Vec<String> =
+        rows.iter().map(|row| row["stack"].as_str().unwrap().to_owned()).collect();
+    stacks.dedup();
+    stacks.sort();
+    stacks.dedup();
+    stacks
+}
+
+#[track_caller]
+fn came_back(ran: &Ran) {
+    ran.no_faults();
+    assert!(ran.stdout.contains("after: nvme /dev/nvme"), "the drive did not come back");
+    assert!(!ran.stdout.contains(".json\n"), "a record was left behind");
+}
+
+#[test]
+fn three_stacks_and_the_drive_is_back() {
+    let lab = lab();
+    let ran = lab.sh(&format!("a=$(drive D0 address); {COMPARE}; {STATE}"));
+    ran.is_fine();
+    came_back(&ran);
+    let result = result(&lab);
+    assert_eq!(stacks(&result), ["Linux io_uring", "Linux psync", "userspace vfio"]);
+    assert_eq!(result["complete"], true);
+    for row in result["rows"].as_array().unwrap() {
+        let name = format!("{} {}", row["stack"], row["workload"]["name"]);
+        assert_eq!(row["rounds"].as_array().unwrap().len(), 2, "{name}");
+        assert!(row["iops"]["mean"].as_f64().unwrap() > 0.0, "{name}");
+        assert_eq!(row["errors"], 0, "{name}");
+        assert_eq!(row["drives"][0]["serial"], "D0", "{name}");
+        let marks = row["marks"].to_string();
+        assert!(!marks.contains("littles-law"), "{name}: {marks}");
+    }
+    println!(
+        "checked: three stacks, {} rows, drive back on nvme, no DMA fault",
+        result["rows"].as_array().unwrap().len()
+    );
+}
+
+#[test]
+fn ctrl_c_in_the_middle_gives_the_drive_back() {
+    // Four seconds are in the first stack's column, which has the drive on vfio-pci.
+    let lab = lab();
+    let ran = lab.sh(&format!(
+        "a=$(drive D0 address); s=0; signal-after 4 INT {COMPARE} --runtime 20 || s=$?; echo \"status $s\"; {STATE}"
+    ));
+    ran.is_fine();
+    came_back(&ran);
+    assert!(ran.stdout.contains("status 1"), "a stopped run ends with 1");
+    let result = result(&lab);
+    assert_eq!(result["complete"], false);
+    println!("checked: Ctrl-C after 4 s; drive back, partial result kept and marked");
+}
+
+#[test]
+fn four_workers_on_four_queues_and_two_drives_at_once() {
+    let lab = lab().drive("serial=D1,size=64M,lba=4096").with("--smp", "4");
+    let ran = lab.sh("a=$(drive D0 address); b=$(drive D1 address); nvpoll bind $a $b
+         nvpoll run $a --numjobs 4 --iodepth 8 --runtime 1 --ramp-time 0 --json /mnt/out/four.json
+         nvpoll run $a $b --numjobs 2 --iodepth 8 --runtime 1 --ramp-time 0 --json /mnt/out/two.json
+         nvpoll unbind --all; test \"$(drive D0 driver) $(drive D1 driver)\" = 'nvme nvme'");
+    ran.is_fine();
+    let out = lab.path("out");
+    let four = &read(&out.join("four.json"))["rows"][0];
+    assert_eq!(four["engine"], "vfio");
+    let in_flight = four["in_flight_mean"].as_f64().unwrap();
+    assert!((in_flight - 32.0).abs() < 0.7, "four workers of depth 8 kept {in_flight}");
+    let two = &read(&out.join("two.json"))["rows"][0];
+    assert_eq!(two["drives"].as_array().unwrap().len(), 2);
+    let in_flight = two["in_flight_mean"].as_f64().unwrap();
+    assert!((in_flight - 32.0).abs() < 0.7, "two drives, two workers, depth 8 kept {in_flight}");
+    assert_eq!((&four["errors"], &two["errors"]), (&0.into(), &0.into()));
+    println!("checked: four workers on four queues; two drives at once");
+}
