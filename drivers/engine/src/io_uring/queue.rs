@@ -163,6 +163,9 @@ impl IoUringQueue {
     }
 
     /// One system call: submits what is pending, and waits if there is nothing to report.
+    ///
+    /// The kernel stops at an entry that it finds invalid, having completed it with an error. What
+    /// stands behind it stays pending, and goes with the next call.
     #[inline(always)]
     fn enter(&mut self, wait: Wait, has_some: bool) -> Result<(), EngineError> {
         let result = match wait {
@@ -170,42 +173,28 @@ impl IoUringQueue {
             _ if self.ring.pending() == 0 && self.ring.in_flight() == 0 => return Ok(()),
             _ => self.ring.enter(0, None),
         };
-        if result.is_err() || self.ring.pending() != 0 || self.ring.has_overflowed() {
-            return self.enter_again(result);
+        if result.is_err() || self.ring.has_overflowed() {
+            return self.trouble(result);
         }
+        self.starved = 0;
         Ok(())
     }
 
-    /// The kernel stops at an entry that it finds invalid, having completed it with an error, and
-    /// when it has no memory. The first is gone on from, the second is left to the next pass.
+    /// A kernel that is short of memory is asked again by the next pass, so often.
     #[cold]
-    fn enter_again(&mut self, first: io::Result<()>) -> Result<(), EngineError> {
-        let mut result = first;
-        loop {
-            if self.ring.has_overflowed() {
-                return Err(failed("the completion ring has overflowed", "this is a bug"));
-            }
-            match result {
-                Ok(()) => {}
-                Err(ref error) if is_shortage(error) && self.starved < STARVED_MAX => {
-                    self.starved += 1;
-                    return Ok(());
-                }
-                Err(error) => {
-                    let seen = format!("io_uring_enter failed: {error}");
-                    return Err(failed(&seen, "see `dmesg` for what the kernel says"));
-                }
-            }
-            let before = self.ring.pending();
-            if before == 0 {
-                self.starved = 0;
-                return Ok(());
-            }
-            result = self.ring.enter(0, None);
-            if result.is_ok() && self.ring.pending() == before {
-                result = Err(io::Error::from_raw_os_error(libc::EAGAIN));
-            }
+    fn trouble(&mut self, result: io::Result<()>) -> Result<(), EngineError> {
+        let error = match result {
+            Ok(()) => return Err(failed("the completion ring has overflowed", "this is a bug")),
+            Err(error) => error,
+        };
+        self.starved += 1;
+        let is_shortage = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY));
+        if is_shortage && self.starved <= STARVED_MAX {
+            return Ok(());
         }
+        let times = self.starved;
+        let seen = format!("io_uring_enter failed {times} times in a row: {error}");
+        Err(failed(&seen, "see `dmesg` for what the kernel says"))
     }
 
     /// The tag of a completion, idle from now on, and how its I/O ended.
@@ -350,10 +339,6 @@ fn failure(result: i32) -> IoStatus {
     if result < 0 { IoStatus::errno(result.wrapping_neg()) } else { IoStatus::SHORT }
 }
 
-fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY))
-}
-
 fn failed(seen: &str, advice: &str) -> EngineError {
     EngineError::Failed(format!("engine io_uring: {seen}; {advice}"))
 }
@@ -448,6 +433,30 @@ mod tests {
         queue.push(Tag(0), READ);
         let seen = finish(&mut queue, 2);
         assert_eq!(seen, [(0, IoStatus::OK), (1, IoStatus::errno(libc::EINVAL))]);
+    }
+
+    #[test]
+    fn io_that_never_ends_is_not_waited_for_too_long() {
+        let Some((_folder, mut queue)) = queue() else { return };
+        let (reader, _writer) = std::io::pipe().unwrap();
+        queue.slots[1].cookie += GENERATION;
+        let endless = Entry {
+            head: Entry::head(op::READ, FileRef::Descriptor(reader.as_raw_fd())),
+            offset: u64::MAX,
+            address: queue.buffers_address + queue.buffer_stride,
+            bytes_and_flags: 4096,
+            user_data: queue.slots[1].cookie,
+        };
+        // SAFETY: the address is that of the second tag's buffer, and the ring is empty.
+        unsafe { queue.ring.push(&endless) };
+        let start = Instant::now();
+        for wait in [Wait::No, Wait::Upto(Duration::from_millis(50)), Wait::No] {
+            assert_eq!(queue.reap(wait, &mut |_, _| panic!("it ended")).unwrap(), 0);
+        }
+        assert!(start.elapsed() >= Duration::from_millis(50));
+        assert_eq!(queue.ring.in_flight(), 1);
+        drop(queue);
+        assert!(start.elapsed() < DROP_WAIT_MAX / 2, "the drop did not cancel it");
     }
 
     #[test]
