@@ -16,7 +16,7 @@ pub struct Percentile {
     pub percent: f64,
     /// As many I/Os as `percent` says took at most this long, in nanoseconds.
     pub ns: u64,
-    /// I/Os that took longer. A percentile that few I/Os lie beyond says little.
+    /// I/Os that rank above. A percentile that few lie beyond says little.
     pub beyond: u64,
 }
 
@@ -59,13 +59,10 @@ impl LatencySummary {
         }
         let count = histogram.len();
         let percentiles = PERCENTILES.map(|percent| {
-            let edge_ns = histogram.value_at_quantile(percent / 100.0);
-            let within = histogram.count_between(0, edge_ns);
-            Percentile {
-                percent,
-                ns: edge_ns.clamp(min_ns, max_ns),
-                beyond: count.saturating_sub(within),
-            }
+            let quantile = percent / 100.0;
+            let rank = (quantile * count as f64).ceil() as u64;
+            let ns = histogram.value_at_quantile(quantile).clamp(min_ns, max_ns);
+            Percentile { percent, ns, beyond: count.saturating_sub(rank) }
         });
         let mean_ns = extent.sum_ticks() as f64 * ns_per_tick / count as f64;
         Some(Self { count, min_ns, mean_ns, max_ns, percentiles })

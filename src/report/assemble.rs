@@ -5,7 +5,7 @@ use super::marks::{self, Mark};
 use super::model::{
     Drive, ErrorCount, Flushes, LatNs, Polls, RatioTo, Report, RoundSummary, Row, SCHEMA, Side,
 };
-use crate::measure::{CpuUse, Direction, Interval, Recorder, mean_interval, ratio};
+use crate::measure::{CpuUse, Direction, ErrorTally, Interval, Recorder, mean_interval, ratio};
 use crate::workload::Workload;
 use std::collections::BTreeMap;
 
@@ -189,6 +189,9 @@ fn ratio_to(row: &Row, first: &Row) -> Option<RatioTo> {
 fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
     let (_, first) = *rounds.first()?;
     let merged = Merged::new(rounds)?;
+    // Of all rounds, those too that are in no mean.
+    let mut errors = ErrorTally::default();
+    rounds.iter().for_each(|(_, round)| errors.merge(round.recorder.errors()));
     let mixed = |direction| first.workload.rw.is_mixed().then(|| merged.side(direction)).flatten();
     let mut row = Row {
         stack: first.ran.stack.clone(),
@@ -204,8 +207,8 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
         cpu: merged.cpu(),
         in_flight_mean: merged.weighted(|round| round.in_flight_mean),
         in_flight_asked: first.in_flight_asked(),
-        errors: merged.recorder.errors().total(),
-        error_kinds: error_kinds(&merged.recorder),
+        errors: errors.total(),
+        error_kinds: error_kinds(&errors),
         ratio: None,
         facts: rounds.last().map(|(_, round)| round.ran.facts.clone()).unwrap_or_default(),
         ios: merged.recorder.count_all(),
@@ -302,16 +305,15 @@ fn lat_ns(recorder: &Recorder, direction: Option<Direction>, ns_per_tick: f64) -
     recorder.latency(direction, ns_per_tick).as_ref().map(LatNs::from)
 }
 
-fn error_kinds(recorder: &Recorder) -> Vec<ErrorCount> {
-    let named = recorder.errors().kinds().iter().map(|kind| ErrorCount {
+fn error_kinds(errors: &ErrorTally) -> Vec<ErrorCount> {
+    let named = errors.kinds().iter().map(|kind| ErrorCount {
         status: kind.status.to_string(),
         count: kind.count,
         first_offsets: kind.offsets().to_vec(),
     });
-    let unnamed = recorder.errors().unnamed();
-    let rest = (unnamed > 0).then(|| ErrorCount {
+    let rest = (errors.unnamed() > 0).then(|| ErrorCount {
         status: "other statuses".to_owned(),
-        count: unnamed,
+        count: errors.unnamed(),
         first_offsets: Vec::new(),
     });
     named.chain(rest).collect()
@@ -338,5 +340,174 @@ fn finite_cpu(cpu: CpuUse) -> CpuUse {
         user_s: finite(cpu.user_s),
         sys_s: finite(cpu.sys_s),
         ns_per_io: finite(cpu.ns_per_io),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MarkKind, sample};
+    use super::*;
+    use crate::workload::Rw;
+    use nvpoll_engine::IoStatus;
+
+    fn assemble(rounds: &[RoundResult]) -> Report {
+        Report::assemble(sample::plan(), sample::environment(), rounds, true)
+    }
+
+    fn plain() -> Workload {
+        Workload::new(Rw::RandRead, 4096, 32)
+    }
+
+    #[test]
+    fn rows_by_workload_then_stack_in_the_order_of_appearance() {
+        let report = sample::report();
+        let names: Vec<_> =
+            report.rows.iter().map(|row| format!("{} {}", row.workload.rw, row.engine)).collect();
+        assert_eq!(
+            names.join(", "),
+            "randread vfio, randread io_uring, randread libaio, \
+             randrw vfio, randrw io_uring, randrw libaio"
+        );
+        let orders: Vec<_> = report.rows[1].rounds.iter().map(|r| (r.round, r.order)).collect();
+        assert_eq!(orders, [(1, 3), (2, 9), (3, 15)]);
+        assert!(report.complete);
+    }
+
+    #[test]
+    fn means_are_over_rounds_and_percentiles_over_all_ios() {
+        let row = &sample::report().rows[0];
+        let mean = row.iops.unwrap().mean;
+        assert!((mean - (12_000.0 + 12_060.0 + 11_960.0) / 3.0).abs() < 1e-6, "{mean}");
+        assert!((row.bw_bytes.unwrap().mean - mean * 4096.0).abs() < 1e-3);
+        let rounds = || row.rounds.iter().map(|round| round.lat_ns.as_ref().unwrap());
+        let latency = row.lat_ns.as_ref().unwrap();
+        assert_eq!(latency.count, rounds().map(|lat_ns| lat_ns.count).sum::<u64>());
+        assert_eq!(latency.min, rounds().map(|lat_ns| lat_ns.min).min().unwrap());
+        assert_eq!(latency.max, rounds().map(|lat_ns| lat_ns.max).max().unwrap());
+        assert_eq!((row.ios, row.elapsed_s), (latency.count, 6.0));
+        assert_eq!(row.cpu.user_s, Some(3.75));
+        let busy_ns = 3.0 * 7.68e9;
+        assert!((row.cpu.ns_per_io.unwrap() - busy_ns / row.ios as f64).abs() < 1e-6);
+        assert_eq!(row.polls, Some(Polls { useful: 3000, empty: 9000 }));
+    }
+
+    #[test]
+    fn percentiles_are_no_means_of_percentiles() {
+        let mut rounds = vec![sample::round(1, &plain(), "vfio", 1000, 32)];
+        rounds.push(sample::round(2, &plain(), "vfio", 1000, 32));
+        rounds[1].recorder = Recorder::new();
+        for _ in 0..2000 {
+            rounds[1].recorder.record(Direction::Read, 1_000_000_000);
+        }
+        let row = &assemble(&rounds).rows[0];
+        // Half of all took half a second: the 90th percentile is that, not half of it.
+        let p90 = row.lat_ns.as_ref().unwrap().percentiles.p90;
+        assert!((495_000_000..=500_000_000).contains(&p90), "{p90}");
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_stack_of_the_same_workload() {
+        let report = sample::report();
+        assert!(report.rows[0].ratio.is_none() && report.rows[3].ratio.is_none());
+        let ratio = report.rows[4].ratio.as_ref().unwrap();
+        assert_eq!(ratio.of, "userspace vfio");
+        assert!((ratio.ratio.mean - 5.0 / 6.0).abs() < 0.002);
+        assert_eq!(ratio.ratio.distinguishable, Some(true));
+        let noise = report.rows[2].ratio.as_ref().unwrap();
+        assert_eq!(noise.ratio.distinguishable, Some(false));
+    }
+
+    #[test]
+    fn rounds_are_paired_by_their_number() {
+        let mut rounds = Vec::new();
+        for (number, base, ours) in [(1, 1000, 2000), (2, 3000, 6000), (3, 2000, 4000)] {
+            rounds.push(sample::round(number, &plain(), "vfio", base, 32));
+            rounds.push(sample::round(number, &plain(), "io_uring", ours, 32));
+        }
+        // Every second round in reverse, and one that the base lacks.
+        rounds.swap(2, 3);
+        rounds.push(sample::round(4, &plain(), "io_uring", 100, 32));
+        let ratio = assemble(&rounds).rows[1].ratio.clone().unwrap().ratio;
+        assert!((ratio.mean - 2.0).abs() < 1e-9, "{ratio:?}");
+        assert!(ratio.ci95.is_some_and(|[low, high]| high - low < 1e-9), "{ratio:?}");
+    }
+
+    #[test]
+    fn what_did_not_end_is_in_no_mean_but_in_the_report() {
+        let mut rounds = vec![sample::round(1, &plain(), "vfio", 1000, 32)];
+        let mut cut = sample::round(2, &plain(), "vfio", 500, 32);
+        cut.complete = false;
+        cut.recorder.record_error(IoStatus::SHORT, 4096);
+        rounds.push(cut);
+        let report = assemble(&rounds);
+        let row = &report.rows[0];
+        assert_eq!((row.rounds.len(), row.complete, report.complete), (2, false, false));
+        assert_eq!((row.iops.unwrap().mean, row.ios, row.elapsed_s), (1000.0, 2000, 2.0));
+        assert_eq!((row.errors, row.rounds[1].errors), (1, 1), "no error is lost");
+        assert_eq!(row.error_kinds[0].first_offsets, [4096]);
+        let kinds: Vec<_> = row.marks.iter().map(|mark| mark.kind.clone()).collect();
+        assert!(kinds.contains(&MarkKind::Incomplete) && kinds.contains(&MarkKind::Errors));
+        // Alone, it is better than nothing.
+        let alone = assemble(&rounds[1..]);
+        assert_eq!(alone.rows[0].iops.unwrap().mean, 500.0);
+    }
+
+    #[test]
+    fn a_round_that_failed_altogether_spoils_no_figure() {
+        let report = sample::poor_report();
+        let failed = &report.rows[2];
+        assert_eq!((failed.iops, &failed.lat_ns, &failed.ratio), (None, &None, &None));
+        assert_eq!((failed.ios, failed.elapsed_s, failed.errors), (0, 0.0, 0));
+        assert!(failed.marks.iter().any(|mark| mark.kind == MarkKind::Failed));
+    }
+
+    #[test]
+    fn directions_apart_in_a_mix_alone() {
+        let report = sample::report();
+        assert!(report.rows[0].read.is_none() && report.rows[0].write.is_none());
+        let (reads, writes) = (report.rows[3].read.clone(), report.rows[3].write.clone());
+        let (reads, writes) = (reads.unwrap(), writes.unwrap());
+        assert_eq!(reads.ios + writes.ios, report.rows[3].ios);
+        let sum = reads.iops.unwrap().mean + writes.iops.unwrap().mean;
+        assert!((sum - report.rows[3].iops.unwrap().mean).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_missing_in_one_round_is_missing_in_the_row() {
+        let mut rounds = sample::rounds();
+        rounds[6].cpu = CpuUse::default();
+        rounds[6].in_flight_mean = None;
+        rounds[6].polls = None;
+        let row = &assemble(&rounds).rows[0];
+        assert_eq!((row.cpu, row.in_flight_mean, row.polls), (CpuUse::default(), None, None));
+        assert!(row.iops.is_some());
+    }
+
+    #[test]
+    fn no_number_that_json_lacks() {
+        let mut rounds = vec![sample::round(1, &plain(), "vfio", 1000, 32)];
+        rounds[0].elapsed_s = f64::NAN;
+        rounds[0].in_flight_mean = Some(f64::INFINITY);
+        rounds[0].cpu.machine_pct = Some(f64::NAN);
+        rounds[0].ns_per_tick = f64::NAN;
+        let report = assemble(&rounds);
+        let text = report.to_json().unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn nothing_measured_is_an_empty_report() {
+        assert_eq!(assemble(&[]).rows, []);
+    }
+
+    #[test]
+    fn marks_of_rounds_appear_once() {
+        let mut rounds = sample::rounds();
+        for round in &mut rounds {
+            round.marks.push(Mark::new(MarkKind::Other("hot".into()), "the drive was hot"));
+        }
+        let report = assemble(&rounds);
+        let hot = |mark: &&Mark| mark.text == "the drive was hot";
+        assert!(report.rows.iter().all(|row| row.marks.iter().filter(hot).count() == 1));
     }
 }

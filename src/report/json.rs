@@ -160,3 +160,182 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     let _ = folder;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        fs::write(&path, text).unwrap();
+        let message = Report::load(&path).unwrap_err().to_string();
+        let (before, after) = message.split_once("r.json: ").unwrap();
+        assert!(Path::new(before).is_absolute(), "names the file: {message}");
+        after.to_owned()
+    }
+
+    #[test]
+    fn kept_and_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("result.json");
+        for report in [sample::report(), sample::poor_report()] {
+            report.save(&path).unwrap();
+            assert_eq!(Report::load(&path).unwrap(), report);
+        }
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "no temporary file stays: {left:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_a_link_and_a_device_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let [real, link] = ["real.json", "link.json"].map(|name| folder.path().join(name));
+        fs::write(&real, "old").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let report = sample::report();
+        report.save(&link).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(Report::load(&real).unwrap(), report);
+        report.save(Path::new("/dev/null")).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn readable_for_others_as_the_umask_allows() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, plain] = ["ours.json", "plain.json"].map(|name| folder.path().join(name));
+        sample::report().save(&ours).unwrap();
+        fs::write(&plain, "").unwrap();
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&plain));
+    }
+
+    #[test]
+    fn what_fails_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("no/such/folder/r.json");
+        let message = sample::report().save(&missing).unwrap_err().to_string();
+        assert!(message.contains("cannot write the result"), "{message}");
+        let message = Report::load(&missing).unwrap_err().to_string();
+        assert!(message.contains("cannot read the result"), "{message}");
+    }
+
+    #[test]
+    fn other_files_are_told_from_results() {
+        assert!(refused("").starts_with("not valid JSON (EOF"));
+        assert!(refused("fio: note\n{}").starts_with("not valid JSON ("));
+        let whole = sample::report().to_json().unwrap();
+        assert!(refused(&whole[..whole.len() / 2]).contains("damaged"));
+        let message = refused(r#"{"fio version": "fio-3.42", "jobs": []}"#);
+        assert!(message.starts_with("it names no schema"), "{message}");
+        let message = refused(r#"{"schema": "nvpoll.result/2"}"#);
+        assert!(message.starts_with("its schema is \"nvpoll.result/2\"; this nvpoll reads"));
+        let message = refused(r#"{"schema": "nvpoll.result/1", "complete": "yes"}"#);
+        assert!(message.contains("does not keep to it") && message.contains("line 1"), "{message}");
+        assert!(refused("[1, 2]").starts_with("it names no schema"));
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_passed_over() {
+        let mut value = serde_json::to_value(sample::report()).unwrap();
+        value["new"] = 1.into();
+        value["rows"][0]["new"] = "x".into();
+        value["rows"][0]["drives"][0]["kind"] = "tape".into();
+        value["rows"][0]["marks"] = serde_json::json!([{"kind": "too-cold", "text": "It froze"}]);
+        let report = Report::parse(value.to_string().as_bytes(), Path::new("x")).unwrap();
+        assert_eq!(report.rows[0].drives[0].kind, crate::report::DriveKind::Unknown);
+        let kind = &report.rows[0].marks[0].kind;
+        assert_eq!(*kind, crate::report::MarkKind::Other("too-cold".to_owned()));
+        assert_eq!(serde_json::to_string(kind).unwrap(), "\"too-cold\"");
+    }
+
+    /// The names that result files are promised to have.
+    #[test]
+    fn promised_fields_have_their_types() {
+        let text = sample::report().to_json().unwrap();
+        assert!(!text.contains("NaN") && !text.contains("inf"), "no word of JSON");
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(report["schema"], "nvpoll.result/1");
+        assert!(report["environment"].is_object() && report["plan"].is_object());
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 6);
+        for row in rows {
+            for name in ["stack", "engine", "target"] {
+                assert!(row[name].is_string(), "{name}");
+            }
+            for name in ["drives", "rounds", "marks"] {
+                assert!(row[name].is_array(), "{name}");
+            }
+            let workload = &row["workload"];
+            assert!(workload["name"].is_string() && workload["rw"].is_string());
+            for name in ["bs", "iodepth", "numjobs"] {
+                assert!(workload[name].is_u64(), "{name}");
+            }
+            for name in ["iops", "bw_bytes"] {
+                assert!(row[name]["mean"].is_f64());
+                let ends = row[name]["ci95"].as_array().unwrap();
+                assert!(ends.len() == 2 && ends.iter().all(|end| end.is_f64()), "{name}");
+            }
+            let latency = &row["lat_ns"];
+            assert!(latency["mean"].is_f64());
+            for name in ["min", "max", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "count"] {
+                assert!(latency[name].is_u64(), "{name}");
+            }
+            for name in ["machine_pct", "user_s", "sys_s", "ns_per_io"] {
+                assert!(row["cpu"][name].is_f64(), "{name}");
+            }
+            assert!(row["in_flight_mean"].is_f64() && row["errors"].is_u64());
+        }
+        let ratio = &rows[1]["ratio"];
+        assert!(ratio["of"].is_string() && ratio["mean"].is_f64() && ratio["ci95"].is_array());
+        assert!(ratio["distinguishable"].is_boolean());
+    }
+
+    #[test]
+    fn what_is_not_known_is_null_and_not_left_out() {
+        let text = sample::poor_report().to_json().unwrap();
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let [soft, _, failed] = report["rows"].as_array().unwrap().as_slice() else { panic!() };
+        assert!(soft["iops"]["ci95"].is_null() && soft["iops"]["mean"].is_f64());
+        for row_null in ["iops", "lat_ns", "in_flight_mean", "polls", "ratio", "flush"] {
+            assert!(failed.get(row_null).is_some_and(|value| value.is_null()), "{row_null}");
+        }
+        assert!(failed["cpu"]["machine_pct"].is_null());
+        assert_eq!(report["complete"], false);
+    }
+
+    /// All keys of `value`, at any depth, but those that the run makes up.
+    fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
+        if let Some(list) = value.as_array() {
+            list.iter().for_each(|value| keys(value, found));
+        }
+        for (key, value) in value.as_object().into_iter().flatten() {
+            found.push(key.clone());
+            if !["plan", "facts", "mitigations"].contains(&key.as_str()) {
+                keys(value, found);
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        let manual = include_str!("../../docs/RESULT-FORMAT.md");
+        let mut found = Vec::new();
+        for mut report in [sample::report(), sample::poor_report()] {
+            report.rows[0].flush =
+                Some(crate::report::Flushes { count: 1, min_ns: 1.0, mean_ns: 1.0, max_ns: 1.0 });
+            keys(&serde_json::to_value(report).unwrap(), &mut found);
+        }
+        found.sort();
+        found.dedup();
+        assert!(found.len() > 80, "{}", found.len());
+        for key in found {
+            assert!(manual.contains(&format!("`{key}`")), "RESULT-FORMAT.md lacks `{key}`");
+        }
+    }
+}

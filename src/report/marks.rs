@@ -75,6 +75,8 @@ fn incomplete(row: &Row) -> Option<Mark> {
     let any_complete = missing < row.rounds.len();
     let text = match (missing, any_complete) {
         (0, _) => return None,
+        // What failed altogether has its own mark.
+        _ if row.iops.is_none() => return None,
         (_, true) => format!(
             "{missing} of {} rounds did not run to the end and are left out of means and ratio",
             row.rounds.len()
@@ -87,10 +89,11 @@ fn incomplete(row: &Row) -> Option<Mark> {
 fn errors(row: &Row) -> Option<Mark> {
     let first = row.error_kinds.first()?;
     let at = first.first_offsets.first().map(|at| format!(" at byte {at}")).unwrap_or_default();
-    let text = format!(
-        "{} operations failed, the first{at}: {}; failed ones are in no other figure",
-        row.errors, first.status
-    );
+    let failed = match row.errors {
+        1 => "1 operation failed".to_owned(),
+        count => format!("{count} operations failed, the first"),
+    };
+    let text = format!("{failed}{at}: {}; no other figure includes them", first.status);
     Some(Mark::new(MarkKind::Errors, text))
 }
 
@@ -122,19 +125,20 @@ fn depth(row: &Row) -> Option<Mark> {
 }
 
 fn short_run(row: &Row) -> Option<Mark> {
-    let shortest = row.rounds.iter().map(|round| round.elapsed_s).fold(f64::INFINITY, f64::min);
+    let measured = row.rounds.iter().map(|round| round.elapsed_s).filter(|seconds| *seconds > 0.0);
+    let shortest = measured.fold(f64::INFINITY, f64::min);
     let text = format!(
         "a round of {shortest:.2} s is short: processor time is counted in ticks of some \
          milliseconds, and a drive's caches take seconds to fill"
     );
-    (shortest > 0.0 && shortest < ROUND_S_MIN).then(|| Mark::new(MarkKind::ShortRun, text))
+    (shortest < ROUND_S_MIN).then(|| Mark::new(MarkKind::ShortRun, text))
 }
 
 fn few_samples(row: &Row) -> Option<Mark> {
     let beyond = row.lat_ns.as_ref()?.beyond;
     let shown = [("p50", beyond.p50), ("p99", beyond.p99), ("p99.9", beyond.p99_9)];
     let (name, count) = shown.into_iter().find(|(_, count)| *count < BEYOND_MIN)?;
-    let text = format!("only {count} I/Os took longer than {name}: it may differ much next time");
+    let text = format!("{name} has only {count} I/Os above it and may differ much next time");
     Some(Mark::new(MarkKind::FewSamples, text))
 }
 
@@ -166,4 +170,89 @@ pub(super) fn of_comparison(row: &Row, first: &Row) -> Option<Mark> {
         row.target, first.stack, first.target
     );
     (!same).then(|| Mark::new(MarkKind::DifferentTargets, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    /// Kinds of marks of the first row, after `change`.
+    fn kinds(change: impl Fn(&mut Row)) -> Vec<MarkKind> {
+        let mut row = sample::report().rows.remove(0);
+        change(&mut row);
+        of_row(&row).into_iter().map(|mark| mark.kind).collect()
+    }
+
+    #[test]
+    fn a_sound_row_has_none() {
+        assert_eq!(kinds(|_| ()), []);
+    }
+
+    #[test]
+    fn each_fault_has_its_own() {
+        assert_eq!(
+            kinds(|row| row.in_flight_mean = Some(30.0)),
+            [MarkKind::LittlesLaw, MarkKind::DepthNotKept]
+        );
+        assert_eq!(kinds(|row| row.in_flight_asked = 34.0), [MarkKind::DepthNotKept]);
+        assert_eq!(kinds(|row| row.in_flight_asked = 33.0), []);
+        assert_eq!(kinds(|row| row.rounds[1].elapsed_s = 0.9), [MarkKind::ShortRun]);
+        assert_eq!(kinds(|row| row.rounds[1].complete = false), [MarkKind::Incomplete]);
+        let few = |row: &mut Row| row.lat_ns.as_mut().unwrap().beyond.p99_9 = 9;
+        assert_eq!(kinds(few), [MarkKind::FewSamples]);
+        for (kind, mark) in [
+            (DriveKind::Soft, MarkKind::SoftDrive),
+            (DriveKind::VfioUser, MarkKind::SoftDrive),
+            (DriveKind::File, MarkKind::File),
+            (DriveKind::Null, MarkKind::NullTarget),
+        ] {
+            assert_eq!(kinds(|row| row.drives[0].kind = kind), [mark]);
+        }
+        assert_eq!(kinds(|row| row.drives[0].kind = DriveKind::Block), []);
+    }
+
+    #[test]
+    fn flushes_in_flight_do_not_break_the_law() {
+        // A tenth of the time in flight is flushes'.
+        let with_flushes = |row: &mut Row| {
+            let lat_ns = row.lat_ns.clone().unwrap();
+            let mean_ns = lat_ns.mean * lat_ns.count as f64 / 9.0 / 100.0;
+            let (min_ns, max_ns) = (mean_ns, mean_ns);
+            let flush = super::super::Flushes { count: 100, min_ns, mean_ns, max_ns };
+            row.flush = Some(flush);
+            row.in_flight_mean = row.in_flight_mean.map(|mean| mean / 0.9);
+        };
+        assert_eq!(kinds(with_flushes), []);
+    }
+
+    #[test]
+    fn one_drive_under_two_names_is_one_and_a_stand_in_is_not() {
+        let rows = sample::report().rows;
+        assert_eq!(
+            (rows[0].target.as_str(), rows[1].target.as_str()),
+            ("0000:01:00.0", "/dev/nvme0n1")
+        );
+        assert_eq!(of_comparison(&rows[1], &rows[0]), None);
+        let differs = |change: fn(&mut Row)| {
+            let mut row = rows[1].clone();
+            change(&mut row);
+            of_comparison(&row, &rows[0]).is_some()
+        };
+        assert!(differs(|row| row.drives[0].address = Some("0000:02:00.0".into())));
+        assert!(differs(|row| row.drives = vec![Drive::new("/tmp/x", DriveKind::File)]));
+        assert!(differs(|row| row.drives.push(row.drives[0].clone())));
+        let by_serial = |row: &mut Row| row.drives[0].address = None;
+        assert!(!differs(by_serial), "told by its serial number");
+        assert!(differs(|row| {
+            row.drives[0].address = None;
+            row.drives[0].serial = Some("S2".into());
+        }));
+    }
+
+    #[test]
+    fn kinds_are_kebab_case_words() {
+        let json = serde_json::to_string(&Mark::new(MarkKind::LittlesLaw, "x")).unwrap();
+        assert_eq!(json, r#"{"kind":"littles-law","text":"x"}"#);
+    }
 }

@@ -1,7 +1,7 @@
 //! What ran, what came of it, and all that is needed to judge it and to run it again.
 //!
 //! Start reading at [`Report`], the document; [`Report::assemble`] makes it of [`RoundResult`]s,
-//! [`Report::save`] and [`Report::load`] keep it. docs/RESULT-FORMAT.md
+//! [`table`] prints it for people, [`Report::save`] and [`Report::load`] keep it. docs/RESULT-FORMAT.md
 //! describes each field.
 //!
 //! # What it does not do
@@ -10,11 +10,16 @@
 //! figure stands beside it as a [`Mark`].
 
 mod assemble;
+mod columns;
 mod environment;
+mod figures;
 
 mod json;
 mod marks;
 mod model;
+#[cfg(test)]
+mod sample;
+pub mod table;
 
 pub use assemble::{Ran, RoundResult};
 pub use environment::{ClockFacts, Environment, Machine};

@@ -203,7 +203,7 @@ pub struct LatNs {
     /// Percentiles.
     #[serde(flatten)]
     pub percentiles: Percentiles,
-    /// I/Os longer than each percentile.
+    /// I/Os that rank above each percentile.
     pub beyond: Percentiles,
 }
 
