@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A queue pair, driven by hand.
 pub struct Pair {
@@ -77,6 +77,8 @@ pub struct Host {
     pub dma: Arc<dyn DmaSpace>,
     pub admin: Pair,
     pub stride: usize,
+    /// CC.MPS in bytes.
+    pub page: u64,
 }
 
 /// So many cases a property; a failure is printed and no file is written beside the sources.
@@ -114,10 +116,27 @@ pub fn enabled() -> ControllerConfiguration {
     ControllerConfiguration::new().with_enable(true).with_sq_entry_log2(6).with_cq_entry_log2(4)
 }
 
-/// Memory for the rings of a queue with that many entries.
-pub fn rings(dma: &Arc<dyn DmaSpace>, entries: u32) -> (SubmissionRing, u64, CompletionRing, u64) {
-    let sq = DmaBuf::new(dma, entries as usize * 64).unwrap();
-    let cq = DmaBuf::new(dma, entries as usize * 16).unwrap();
+/// Memory at a multiple of `align`, for queues where CC.MPS is more than the soft IOMMU's 4 KiB.
+pub fn aligned(dma: &Arc<dyn DmaSpace>, bytes: usize, align: u64) -> DmaBuf {
+    let mut kept = Vec::new();
+    loop {
+        let memory = DmaBuf::new(dma, bytes).unwrap();
+        if memory.iova(0).is_multiple_of(align) {
+            return memory;
+        }
+        kept.push(memory);
+        assert!(kept.len() < 100, "no memory at a multiple of {align}");
+    }
+}
+
+/// Memory for the rings of a queue with that many entries, on pages of `page` bytes.
+pub fn rings(
+    dma: &Arc<dyn DmaSpace>,
+    entries: u32,
+    page: u64,
+) -> (SubmissionRing, u64, CompletionRing, u64) {
+    let sq = aligned(dma, entries as usize * 64, page);
+    let cq = aligned(dma, entries as usize * 16, page);
     let (sq_iova, cq_iova) = (sq.iova(0), cq.iova(0));
     let sq = SubmissionRing::new(sq, entries).unwrap();
     let cq = CompletionRing::new(cq, entries).unwrap();
@@ -136,8 +155,9 @@ impl Host {
         entries: u32,
     ) -> Self {
         let dma = controller.iommu();
+        let page = 4096 << cc.page_size();
         let cap = Capabilities::from_bits(controller.read64(reg::CAP).unwrap());
-        let (sq, sq_iova, cq, cq_iova) = rings(&dma, entries);
+        let (sq, sq_iova, cq, cq_iova) = rings(&dma, entries, page);
         let z = (entries - 1) as u16;
         let aqa = AdminQueueAttributes::new().with_sq_entries_z(z).with_cq_entries_z(z);
         controller.write32(reg::AQA, aqa.into_bits()).unwrap();
@@ -148,7 +168,7 @@ impl Host {
         let stride = cap.doorbell_stride_bytes();
         let sq_bell = controller.doorbell(reg::sq_tail_doorbell(0, stride)).unwrap();
         let cq_bell = controller.doorbell(reg::cq_head_doorbell(0, stride)).unwrap();
-        Self { controller, dma, admin: Pair { id: 0, sq, cq, sq_bell, cq_bell }, stride }
+        Self { controller, dma, admin: Pair { id: 0, sq, cq, sq_bell, cq_bell }, stride, page }
     }
 
     pub fn buffer(&self, bytes: usize) -> DmaBuf {
@@ -157,7 +177,7 @@ impl Host {
 
     /// An I/O queue pair of `entries`.
     pub fn pair(&mut self, id: u16, entries: u32) -> Pair {
-        let (sq, sq_iova, cq, cq_iova) = rings(&self.dma, entries);
+        let (sq, sq_iova, cq, cq_iova) = rings(&self.dma, entries, self.page);
         let z = (entries - 1) as u16;
         assert_ok(self.admin.run(Admin::create_cq(id, z, cq_iova)));
         assert_ok(self.admin.run(Admin::create_sq(id, z, sq_iova, id)));
