@@ -55,6 +55,9 @@ mod uses;
 #[cfg(target_os = "linux")]
 mod host;
 
+#[cfg(all(target_os = "linux", any(test, feature = "fake")))]
+pub mod fake;
+
 #[cfg(target_os = "linux")]
 pub use self::{
     bind::{
@@ -68,3 +71,6 @@ pub use self::{
     target::Target,
     uses::{NodeSignatures, Survey, Use, UseKind, Who},
 };
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests;

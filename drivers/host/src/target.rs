@@ -169,7 +169,11 @@ impl Host {
                 return Ok(whole(self.drive(record.address)?, nsid));
             }
         }
+        let node = Path::new("/dev").join(name);
         let seen = match error.kind() {
+            std::io::ErrorKind::NotFound if !name.is_empty() && self.path(&node).exists() => {
+                format!("there is no such file (is {} meant?)", node.display())
+            }
             std::io::ErrorKind::NotFound => "there is no such device or file".to_owned(),
             _ => format!("this cannot be looked at: {error}"),
         };

@@ -7,6 +7,7 @@ mod change;
 mod checks;
 mod restore;
 
+use std::io::ErrorKind::AlreadyExists;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -197,7 +198,13 @@ impl Host {
             let claims = self.check_unused(&drive, options)?;
             self.load_driver(&drive, driver)?;
             let record = self.new_record(&drive, driver, options);
-            self.store_record(&record)?;
+            self.store_record(&record).map_err(|error| match error {
+                // Another process was quicker; its record says more than the file system does.
+                HostError::Io { ref source, .. } if source.kind() == AlreadyExists => {
+                    self.check_not_taken(&drive).err().unwrap_or(error)
+                }
+                _ => error,
+            })?;
             Ok((drive, claims, record))
         })();
         let (drive, claims, record) = match prepared {

@@ -11,7 +11,7 @@ use super::checks::NOIOMMU_MODE;
 use crate::Host;
 use crate::error::{ChangeError, HostError, Refusal};
 use crate::limits;
-use crate::state::{Hold, Record, is_driver_name};
+use crate::state::{Hold, Holder, Record, is_driver_name};
 use crate::sysfs;
 
 /// How a drive is to be given back.
@@ -90,12 +90,29 @@ impl Host {
         let hold = self.hold(address)?;
         // Whoever had the lock may have given it back in the meantime.
         match self.load_record(address)? {
-            Some(record) => self.give_back_held(&record, hold),
+            Some(record) => {
+                self.check_holder(&record)?;
+                self.give_back_held(&record, hold)
+            }
             None => {
                 hold.remove();
                 let driver = self.current_driver(address);
                 Ok(GivenBack { driver, ..GivenBack::nothing(address) })
             }
+        }
+    }
+
+    /// A drive that a running process took is not taken from it.
+    fn check_holder(&self, record: &Record) -> Result<(), HostError> {
+        match &record.holder {
+            // This very process may try again what failed before.
+            Holder::Process { pid, comm, .. }
+                if *pid != std::process::id() && self.is_alive(&record.holder) =>
+            {
+                let by = format!("{comm} (pid {pid})");
+                Err(HostError::Held { address: record.address, by })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -160,3 +160,6 @@ impl Device<'_> {
         Ok((!text.is_empty()).then_some(text))
     }
 }
+
+#[cfg(test)]
+mod tests;

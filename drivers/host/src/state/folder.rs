@@ -69,21 +69,21 @@ impl Host {
         Ok(path)
     }
 
-    /// Writes a record so that a crash leaves the old one or the new one, never half of one:
-    /// a new file, fsync, rename, fsync of the folder.
+    /// Writes a new record so that a crash leaves all of it or none: a new file, fsync, a link
+    /// under its name, fsync of the folder. Fails with `AlreadyExists` when there is one: of two
+    /// processes that take a drive at once, one writes the record and the other learns of it.
     pub(crate) fn store_record(&self, record: &Record) -> Result<(), HostError> {
         let folder = self.make_state_folder()?;
         let path = self.record_path(record.address);
-        let fresh = folder.join(format!("{}.json.new", record.address));
+        let fresh = folder.join(format!("{}.json.{}", record.address, std::process::id()));
         let result = serde_json::to_vec_pretty(record)
             .map_err(io::Error::from)
             .and_then(|text| write_new(&fresh, &text))
-            .and_then(|()| fs::rename(&fresh, &path))
-            .and_then(|()| File::open(&folder)?.sync_all());
-        result.map_err(|error| {
-            let _ = fs::remove_file(&fresh);
-            HostError::io("write", self.outside(&path), error)
-        })
+            .and_then(|()| fs::hard_link(&fresh, &path));
+        let _ = fs::remove_file(&fresh);
+        result
+            .and_then(|()| File::open(&folder)?.sync_all())
+            .map_err(|error| HostError::io("write", self.outside(&path), error))
     }
 
     /// Removes a record; that there is none is fine.

@@ -1,5 +1,9 @@
 //! One process at a time on one drive: a lock file beside its record, held by `flock(2)`, which
 //! the kernel lets go of when the process ends, however it ends.
+//!
+//! A kernel built without file locking answers ENOSYS. Nothing is locked then, and what keeps two
+//! processes apart is the record: a take creates it exclusively, and whoever gives back looks
+//! whether the process that it names still runs.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, Write};
@@ -99,6 +103,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+        Err(TryLockError::Error(error)) if error.raw_os_error() == Some(nix::libc::ENOSYS) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let still_there = fs::symlink_metadata(path).is_ok_and(|meta| {

@@ -48,6 +48,11 @@ impl Layer {
         self.node == self.base
     }
 
+    /// Whether it is a whole disk and no partition.
+    pub(super) fn is_disk(&self) -> bool {
+        self.parent.is_none()
+    }
+
     /// Whether a use that was found is a reason for the kernel to refuse an exclusive claim on
     /// this device: one of it or of what rests on it, or of a partition of it.
     pub(super) fn explains(&self, found: &Use, layers: &[Layer]) -> bool {

@@ -130,9 +130,13 @@ impl fmt::Display for Use {
             UseKind::VirtualFunctions => write!(f, " has {place} virtual functions enabled"),
             UseKind::Unexamined => write!(f, " could not be examined: {place}"),
         }?;
-        if let Some(who) = &self.who {
-            write!(f, " by {who}")?;
-        }
+        match (&self.who, self.kind) {
+            (Some(who), UseKind::Root | UseKind::Mount) => {
+                write!(f, " in the mount namespace of {who}")
+            }
+            (Some(who), _) => write!(f, " by {who}"),
+            (None, _) => Ok(()),
+        }?;
         self.detail.as_ref().map_or(Ok(()), |detail| write!(f, ", {detail}"))
     }
 }
@@ -292,14 +296,19 @@ impl Survey {
         uses
     }
 
-    /// Claims each of the drive's own nodes. A claim that the kernel refuses, and that nothing
-    /// found so far explains, is a use of its own: ZFS, a mount namespace that no process is
-    /// in any more, a driver that keeps no holder link.
+    /// Tries to claim each of the drive's own nodes, and keeps the claims on whole disks: they
+    /// bar their partitions as well. A claim that the kernel refuses, and that nothing found so
+    /// far explains, is a use of its own: ZFS, a mount namespace that no process is in any more,
+    /// a driver that keeps no holder link.
     fn claims_of(&self, layers: &[Layer], uses: &mut Vec<Use>) -> Vec<Claim> {
         let mut claims = Vec::new();
-        for layer in layers.iter().filter(|layer| layer.is_base()) {
+        let (disks, partitions): (Vec<_>, Vec<_>) =
+            layers.iter().filter(|layer| layer.is_base()).partition(|layer| layer.is_disk());
+        // A claim on the disk would make those on its partitions fail, so they come first.
+        for layer in partitions.into_iter().chain(disks) {
             match self.host.claim(&layer.node) {
-                Ok(claim) => claims.extend(claim),
+                Ok(claim) if layer.is_disk() => claims.extend(claim),
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     let explained = |found: &Use| layer.explains(found, layers);
                     if !uses.iter().any(explained) {
