@@ -265,6 +265,9 @@ impl Device {
         while served < burst {
             let Some(entry) = self.fetch(shared, qid, cq) else { break };
             self.carry_out(shared, qid, cq, &entry);
+            if !self.held.is_empty() {
+                self.let_go(shared);
+            }
             served += 1;
         }
         served > 0
@@ -415,6 +418,12 @@ impl Device {
             let Some(&cq) = self.active_cqs.get(turn) else { break };
             worked |= self.drain(shared, cq);
         }
+        worked | self.let_go(shared)
+    }
+
+    /// Completes what was held back and may go now; returns whether there was any.
+    fn let_go(&mut self, shared: &Shared) -> bool {
+        let mut worked = false;
         while !self.held.is_empty() {
             let now_ns = self.now_ns;
             let due = |held: &Held| match held.until {
