@@ -10,6 +10,62 @@ use std::time::SystemTime;
 /// Longest text taken from one file of the system.
 const TEXT_BYTES_MAX: usize = 4096;
 
+/// Kernel parameters (or their modules) that bear on storage, processors or memory. Only these are
+/// kept: a result is made to be published, and a kernel's command line can hold addresses, names of
+/// disks and passwords.
+const BEARING: [&str; 50] = [
+    "amd_iommu",
+    "amd_pstate",
+    "clocksource",
+    "cpuidle",
+    "cpuidle_haltpoll",
+    "default_hugepagesz",
+    "haltpoll",
+    "hugepages",
+    "hugepagesz",
+    "idle",
+    "intel_idle",
+    "intel_iommu",
+    "intel_pstate",
+    "iommu",
+    "irqaffinity",
+    "isolcpus",
+    "kpti",
+    "l1tf",
+    "lockdown",
+    "mds",
+    "mitigations",
+    "nmi_watchdog",
+    "no_timer_check",
+    "nohz",
+    "nohz_full",
+    "nopti",
+    "nosmt",
+    "nospectre_v1",
+    "nospectre_v2",
+    "numa_balancing",
+    "nvme",
+    "nvme_core",
+    "pci",
+    "pcie_aspm",
+    "pcie_ports",
+    "preempt",
+    "processor",
+    "pti",
+    "rcu_nocbs",
+    "retbleed",
+    "skew_tick",
+    "spec_store_bypass_disable",
+    "spectre_v2",
+    "swiotlb",
+    "threadirqs",
+    "transparent_hugepage",
+    "tsc",
+    "tsx",
+    "vfio_iommu_type1",
+    "vfio_pci",
+];
+
 /// The surroundings of a run. What could not be found out is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
@@ -34,8 +90,8 @@ pub struct Machine {
     pub os_name: Option<String>,
     /// Kernel release.
     pub kernel: Option<String>,
-    /// The kernel's command line: mitigations, IOMMU, poll queues.
-    pub kernel_command_line: Option<String>,
+    /// The kernel's parameters that bear on the figures; see [`BEARING`].
+    pub kernel_parameters: Option<String>,
     /// `x86_64`, `aarch64`.
     pub arch: String,
     /// Maker and product, as the firmware has them.
@@ -103,7 +159,7 @@ impl Machine {
             os: std::env::consts::OS.to_owned(),
             os_name: text("etc/os-release").and_then(|text| os_name(&text)),
             kernel: text("proc/sys/kernel/osrelease"),
-            kernel_command_line: text("proc/cmdline"),
+            kernel_parameters: text("proc/cmdline").map(|line| bearing_parameters(&line)),
             arch: std::env::consts::ARCH.to_owned(),
             product: product(root),
             cpu_model: cpuinfo
@@ -167,6 +223,13 @@ fn count_list(list: &str) -> Option<u32> {
     })
 }
 
+/// Of a kernel's command line the words of [`BEARING`], up to `--`, behind which init's own begin.
+fn bearing_parameters(line: &str) -> String {
+    let name = |word: &str| word.split(['=', '.']).next().unwrap_or(word).replace('-', "_");
+    let words = line.split_ascii_whitespace().take_while(|word| *word != "--");
+    words.filter(|word| BEARING.contains(&name(word).as_str())).collect::<Vec<_>>().join(" ")
+}
+
 fn product(root: &Path) -> Option<String> {
     let dmi = root.join("sys/class/dmi/id");
     let parts = ["sys_vendor", "product_name"].map(|name| read_text(&dmi.join(name)));
@@ -218,7 +281,7 @@ mod tests {
         let root = tree(&[
             ("etc/os-release", "ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\n"),
             ("proc/sys/kernel/osrelease", "6.12.48-amd64\n"),
-            ("proc/cmdline", "root=/dev/sda1 intel_iommu=on\n"),
+            ("proc/cmdline", "root=/dev/sda1 intel_iommu=on rd.iscsi.password=x -- pci=x\n"),
             ("proc/cpuinfo", "processor\t: 0\nmodel name\t: EPYC\nflags\t\t: fpu tsc\n\n"),
             ("proc/meminfo", "MemTotal:       24000000 kB\nMemFree: 1 kB\n"),
             ("sys/devices/system/cpu/online", "0-3,8,10-11\n"),
@@ -237,7 +300,7 @@ mod tests {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(machine.os_name, some("Debian GNU/Linux 13 (trixie)"));
         assert_eq!(machine.kernel, some("6.12.48-amd64"));
-        assert_eq!(machine.kernel_command_line, some("root=/dev/sda1 intel_iommu=on"));
+        assert_eq!(machine.kernel_parameters, some("intel_iommu=on"));
         assert_eq!(machine.cpu_model, some("EPYC"));
         assert_eq!(machine.virtual_machine, Some(false));
         assert_eq!(machine.memory_bytes, Some(24_000_000 * 1024));
@@ -247,6 +310,15 @@ mod tests {
         assert_eq!(machine.mitigations.unwrap().get("meltdown"), some("Not affected").as_ref());
         assert_eq!(machine.product, some("Maker Box 1"));
         assert_eq!((machine.iommu_groups, machine.nvme_poll_queues), (Some(2), some("0")));
+    }
+
+    #[test]
+    fn of_the_kernels_words_those_that_bear_on_figures() {
+        let line = "BOOT_IMAGE=/vmlinuz root=UUID=1-2 ro quiet nvme.poll_queues=4 vfio-pci.ids=1:2 \
+                    isolcpus=2-5 nosmt systemd.hostname=secret mitigations=off";
+        let kept = "nvme.poll_queues=4 vfio-pci.ids=1:2 isolcpus=2-5 nosmt mitigations=off";
+        assert_eq!(bearing_parameters(line), kept);
+        assert_eq!(bearing_parameters(""), "");
     }
 
     #[test]

@@ -128,8 +128,8 @@ fn short_run(row: &Row) -> Option<Mark> {
     let measured = row.rounds.iter().map(|round| round.elapsed_s).filter(|seconds| *seconds > 0.0);
     let shortest = measured.fold(f64::INFINITY, f64::min);
     let text = format!(
-        "a round of {shortest:.2} s is short: processor time is counted in ticks of some \
-         milliseconds, and a drive's caches take seconds to fill"
+        "rounds of less than {ROUND_S_MIN:.0} s are short: processor time is counted in ticks of \
+         some milliseconds, and a drive's caches take seconds to fill"
     );
     (shortest < ROUND_S_MIN).then(|| Mark::new(MarkKind::ShortRun, text))
 }
@@ -146,13 +146,13 @@ fn stand_ins(drives: &[Drive]) -> impl Iterator<Item = Mark> {
     let has = |kind| drives.iter().find(move |drive| drive.kind == kind);
     let soft = has(DriveKind::Soft).or(has(DriveKind::VfioUser)).map(|drive| {
         let text = format!(
-            "{} is a controller in software: the figures are this machine's, no drive's",
+            "{}: a controller in software; the figures are this machine's, no drive's",
             drive.target
         );
         Mark::new(MarkKind::SoftDrive, text)
     });
     let file = has(DriveKind::File).map(|drive| {
-        let text = format!("{} is a file: its filesystem is part of every figure", drive.target);
+        let text = format!("{}: a file, so its filesystem is part of every figure", drive.target);
         Mark::new(MarkKind::File, text)
     });
     let null = has(DriveKind::Null).map(|_| {
@@ -166,7 +166,7 @@ pub(super) fn of_comparison(row: &Row, first: &Row) -> Option<Mark> {
     let same = row.drives.len() == first.drives.len()
         && row.drives.iter().all(|drive| first.drives.iter().any(|other| drive.is_same(other)));
     let text = format!(
-        "ran on {}, {} on {}: the ratio is between targets as much as between stacks",
+        "ran on {}, but {} on {}: the ratio is between targets as much as between stacks",
         row.target, first.stack, first.target
     );
     (!same).then(|| Mark::new(MarkKind::DifferentTargets, text))
