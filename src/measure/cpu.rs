@@ -97,6 +97,7 @@ impl MachineTime {
 
 /// This process's time since it started, in seconds.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(unix), allow(dead_code))]
 struct OwnTime {
     user_s: f64,
     sys_s: f64,
