@@ -26,6 +26,8 @@ impl IovaSpace {
     /// # Errors
     /// [`MemError::AddressSpace`] when no gap is large enough.
     pub fn take(&mut self, bytes: u64, align: u64) -> Result<u64, MemError> {
+        // Every taken range has a last address.
+        let bytes = bytes.max(1);
         let start = self.find(bytes, align.max(1)).ok_or(MemError::AddressSpace { bytes })?;
         self.used.insert(start, bytes);
         Ok(start)
@@ -37,7 +39,6 @@ impl IovaSpace {
     }
 
     fn find(&self, bytes: u64, align: u64) -> Option<u64> {
-        let bytes = bytes.max(1);
         for range in &self.ranges {
             let mut start = (*range.start()).max(1).checked_next_multiple_of(align)?;
             while let Some(last) = start.checked_add(bytes - 1).filter(|last| last <= range.end()) {
@@ -77,5 +78,12 @@ mod tests {
         assert_eq!(space.take(0x1000, 0x1000).unwrap(), u64::MAX - 0xfff);
         assert!(space.take(1, 1).is_err());
         assert!(IovaSpace::new(vec![]).take(1, 1).is_err());
+    }
+
+    #[test]
+    fn taking_nothing_takes_an_address() {
+        let mut space = IovaSpace::new(vec![8..=9]);
+        assert_eq!((space.take(0, 1).unwrap(), space.take(0, 1).unwrap()), (8, 9));
+        assert!(space.take(0, 1).is_err());
     }
 }

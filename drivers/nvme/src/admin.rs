@@ -1,6 +1,6 @@
 //! The admin queue: one command at a time, each with a deadline.
 
-use crate::limits::{ADMIN_ENTRIES, ADMIN_WAIT, PAGE_BYTES};
+use crate::limits::{ADMIN_ENTRIES, PAGE_BYTES};
 use crate::{NvmeError, ProtocolError, wait};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
 use nvpoll_pci::Function;
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How often a waiting admin command looks at CSTS as well.
 const HEALTH_EVERY: Duration = Duration::from_millis(10);
+/// How long it spins; after that it sleeps between its looks.
+const SPIN: Duration = Duration::from_millis(1);
 
 /// The admin submission and completion queue, and one page for the data of admin commands.
 ///
@@ -21,15 +23,17 @@ pub(crate) struct AdminQueue<F: Function> {
     head: F::Doorbell,
     data: DmaBuf,
     cid: u16,
+    wait_max: Duration,
     dead: bool,
 }
 
 impl<F: Function> AdminQueue<F> {
-    /// Allocates the queue; the controller does not know of it yet.
+    /// Allocates the queue; the controller does not know of it yet. Commands are waited for no
+    /// longer than `wait_max`.
     ///
     /// # Errors
     /// When memory or a doorbell cannot be had.
-    pub fn new(function: &F, stride_bytes: usize) -> Result<Self, NvmeError> {
+    pub fn new(function: &F, stride_bytes: usize, wait_max: Duration) -> Result<Self, NvmeError> {
         let memory = |source| NvmeError::Memory { location: function.location().into(), source };
         let register =
             |source| NvmeError::Register { location: function.location().into(), source };
@@ -46,6 +50,7 @@ impl<F: Function> AdminQueue<F> {
             head: function.doorbell(reg::cq_head_doorbell(0, stride_bytes)).map_err(register)?,
             data: buffer()?,
             cid: 0,
+            wait_max,
             dead: false,
         })
     }
@@ -53,6 +58,11 @@ impl<F: Function> AdminQueue<F> {
     /// The two queues' addresses, for ASQ and ACQ.
     pub fn addresses(&self) -> (u64, u64) {
         (self.submissions.iova(), self.completions.iova())
+    }
+
+    /// All memory that the controller may reach.
+    pub fn memory(&self) -> impl Iterator<Item = &DmaBuf> {
+        [self.submissions.memory(), self.completions.memory(), &self.data].into_iter()
     }
 
     /// Sends `entry`, whose data (if any) goes to or from the data page, and waits for it.
@@ -112,16 +122,21 @@ impl<F: Function> AdminQueue<F> {
                 let entry = CompletionEntry::from_words([self.completions.result(), upper]);
                 self.completions.advance();
                 self.head.ring(self.completions.head());
-                if entry.cid == self.cid {
-                    return Ok(entry);
-                }
-                let source = ProtocolError::UnknownCid { qid: 0, cid: entry.cid };
+                let source = match entry {
+                    CompletionEntry { cid, .. } if cid != self.cid => {
+                        ProtocolError::UnknownCid { qid: 0, cid }
+                    }
+                    CompletionEntry { sq_id: sq_id @ 1.., .. } => {
+                        ProtocolError::WrongQueue { qid: 0, sq_id }
+                    }
+                    _ => return Ok(entry),
+                };
                 return Err(NvmeError::Protocol { location: location(), source });
             }
             if now - looked >= HEALTH_EVERY {
                 looked = now;
                 let status = wait::check(function.registers(), function.location(), WHAT, true)?;
-                if now - start > ADMIN_WAIT {
+                if now - start > self.wait_max {
                     let (waited, csts) = (now - start, status.into_bits());
                     return Err(NvmeError::Timeout {
                         location: location(),
@@ -131,7 +146,11 @@ impl<F: Function> AdminQueue<F> {
                     });
                 }
             }
-            std::hint::spin_loop();
+            if now - start < SPIN {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(wait::PAUSE);
+            }
         }
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::admin::AdminQueue;
 use crate::limits::{
-    ADMIN_ENTRIES, NAMESPACES_MAX, PAGE_BYTES, QUEUES_ASKED, READY_WAIT_MIN, SHUTDOWN_WAIT,
-    SHUTDOWN_WAIT_MAX,
+    ADMIN_ENTRIES, ADMIN_WAIT, NAMESPACES_MAX, PAGE_BYTES, QUEUES_ASKED, READY_WAIT_MIN,
+    SHUTDOWN_WAIT, SHUTDOWN_WAIT_MAX,
 };
 use crate::{Namespace, NvmeError, wait};
 use nvpoll_mem::{DmaBuf, RegisterError, Registers};
 use nvpoll_pci::Function;
 use nvpoll_spec::{
     Admin, AdminQueueAttributes, Capabilities, Cns, CompletionEntry, ControllerConfiguration,
-    ControllerIdentity, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, NamespaceIdentity,
-    ShutdownStatus, SmartLog, SubmissionEntry, Version, queue_sizes, reg,
+    ControllerIdentity, ControllerStatus, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL,
+    NamespaceIdentity, ShutdownStatus, SmartLog, SubmissionEntry, Version, queue_sizes, reg,
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,11 +23,13 @@ use zerocopy::{FromBytes, FromZeros};
 pub struct Options {
     /// I/O queue pairs to ask for; the controller may grant fewer.
     pub queues: u16,
+    /// Longest wait for an admin command.
+    pub admin_wait: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queues: QUEUES_ASKED }
+        Self { queues: QUEUES_ASKED, admin_wait: ADMIN_WAIT }
     }
 }
 
@@ -36,7 +38,8 @@ impl Default for Options {
 /// Shared by the threads that own its queue pairs; everything here is cold. A queue pair keeps its
 /// controller alive, so that memory is unmapped only after the device was disabled: what a pair
 /// could not take back from the device (its queue deletion failed) is *retired* here, and retired
-/// memory outlives the disable.
+/// memory outlives the disable. When the disable itself fails, all memory stays mapped until the
+/// function was closed, which resets the device or takes its memory away.
 pub struct Controller<F: Function> {
     capabilities: Capabilities,
     identity: Box<ControllerIdentity>,
@@ -46,6 +49,21 @@ pub struct Controller<F: Function> {
     admin: Mutex<AdminQueue<F>>,
     retired: Mutex<Vec<DmaBuf>>,
     function: F,
+    /// What a device that could not be disabled may still reach; filled by `Drop::drop` alone.
+    reachable: Vec<DmaBuf>,
+}
+
+/// Queues that were not created, and whether the device certainly does not know of their memory.
+pub(crate) struct NotCreated {
+    pub error: NvmeError,
+    pub device_let_go: bool,
+}
+
+impl From<NvmeError> for NotCreated {
+    /// An error from before the device was told of anything.
+    fn from(error: NvmeError) -> Self {
+        Self { error, device_let_go: true }
+    }
 }
 
 impl<F: Function> Controller<F> {
@@ -58,8 +76,10 @@ impl<F: Function> Controller<F> {
         let registers = Access(&function);
         let capabilities = registers.capabilities()?;
         let ready_bound = Duration::from_millis(capabilities.timeout_ms()).max(READY_WAIT_MIN);
+        registers.settle(ready_bound)?;
         registers.disable(ready_bound)?;
-        let admin = AdminQueue::new(&function, capabilities.doorbell_stride_bytes())?;
+        let stride_bytes = capabilities.doorbell_stride_bytes();
+        let admin = AdminQueue::new(&function, stride_bytes, options.admin_wait)?;
         // From here on a failure must disable the device before the queues' memory goes, which is
         // what dropping a `Controller` does.
         let mut controller = Self {
@@ -70,6 +90,7 @@ impl<F: Function> Controller<F> {
             admin: Mutex::new(admin),
             retired: Mutex::default(),
             function,
+            reachable: Vec::new(),
         };
         controller.enable(ready_bound)?;
         controller.identity = Box::new(controller.identify(Cns::CONTROLLER, 0)?);
@@ -120,7 +141,7 @@ impl<F: Function> Controller<F> {
     /// # Errors
     /// When the controller refuses, or its list does not ascend.
     pub fn active_namespaces(&self) -> Result<Vec<u32>, NvmeError> {
-        // Before 1.1 there is no list: the valid identifiers are 1 to NN (§5.15, revision 1.0).
+        // Before 1.1 there is no list: the valid identifiers are 1 to NN (revision 1.0, §5.11).
         if self.version()? < Version::new().with_major(1).with_minor(1) {
             let count = self.identity.namespaces.min(NAMESPACES_MAX as u32);
             return Ok((1..=count).collect());
@@ -138,8 +159,8 @@ impl<F: Function> Controller<F> {
                 }
                 all.push(nsid);
             }
-            // A page that is not full ends the list, as does one that brought nothing new.
-            if page.last() == Some(&0) {
+            // A page that is not full ends the list, whatever stands behind the first zero.
+            if page.contains(&0) {
                 return Ok(all);
             }
         }
@@ -158,8 +179,9 @@ impl<F: Function> Controller<F> {
     /// # Errors
     /// When the controller refuses, or the driver does not drive the namespace's format.
     pub fn namespace(&self, nsid: u32) -> Result<Namespace, NvmeError> {
-        if nsid == 0 || nsid > self.identity.namespaces {
-            let last = self.identity.namespaces;
+        // The broadcast identifier names every namespace, so none (§6.1.2).
+        let last = self.identity.namespaces.min(NSID_ALL - 1);
+        if nsid == 0 || nsid > last {
             return Err(self.limit(format!(
                 "there is no namespace {nsid}; valid are 1 to {last}, see `nvpoll identify`"
             )));
@@ -236,34 +258,41 @@ impl<F: Function> Controller<F> {
         lock(&self.used).remove(&qid);
     }
 
-    /// Creates the completion queue, then the submission queue that posts to it (§7.6.1 step 9).
+    /// Creates the completion queue, then the submission queue that posts to it (§7.6.1 steps 9
+    /// and 10); `sq` and `cq` are entries and address.
     pub(crate) fn create_queues(
         &self,
         qid: u16,
         sq: (u32, u64),
         cq: (u32, u64),
-    ) -> Result<(), NvmeError> {
+    ) -> Result<(), NotCreated> {
+        // Only a refusal says that the device has no such queue.
+        let refused = |error: &NvmeError| matches!(error, NvmeError::Command { .. });
         let zero_based = |entries: u32| (entries - 1) as u16;
         let entry = Admin::create_cq(qid, zero_based(cq.0), cq.1);
-        self.admin_command(&format!("Create I/O Completion Queue {qid}"), entry, false)?;
+        self.admin_command(&format!("Create I/O Completion Queue {qid}"), entry, false)
+            .map_err(|error| NotCreated { device_let_go: refused(&error), error })?;
         let entry = Admin::create_sq(qid, zero_based(sq.0), sq.1, qid);
         let created =
             self.admin_command(&format!("Create I/O Submission Queue {qid}"), entry, false);
-        if let Err(error) = created {
-            let entry = Admin::delete_cq(qid);
-            self.admin_command(&format!("Delete I/O Completion Queue {qid}"), entry, false)?;
-            return Err(error);
-        }
-        Ok(())
+        created
+            .map_err(|error| {
+                let device_let_go = refused(&error) && self.delete_cq(qid).is_ok();
+                NotCreated { error, device_let_go }
+            })
+            .map(|_| ())
     }
 
     /// Deletes a queue pair: afterwards the device has let go of its memory (§5.6).
     pub(crate) fn delete_queues(&self, qid: u16) -> Result<(), NvmeError> {
         let entry = Admin::delete_sq(qid);
         self.admin_command(&format!("Delete I/O Submission Queue {qid}"), entry, false)?;
+        self.delete_cq(qid)
+    }
+
+    fn delete_cq(&self, qid: u16) -> Result<(), NvmeError> {
         let entry = Admin::delete_cq(qid);
-        self.admin_command(&format!("Delete I/O Completion Queue {qid}"), entry, false)?;
-        Ok(())
+        self.admin_command(&format!("Delete I/O Completion Queue {qid}"), entry, false).map(|_| ())
     }
 
     /// Keeps memory until the device is disabled.
@@ -300,7 +329,7 @@ impl<F: Function> Controller<F> {
         self.read_page(&format!("Identify ({cns}, NSID {nsid})"), Admin::identify(cns, nsid))
     }
 
-    /// Steps 2 to 5 of §7.6.1: admin queues, configuration, enable, ready.
+    /// Steps 3 to 6 of §7.6.1: admin queues, configuration, enable, ready.
     fn enable(&self, bound: Duration) -> Result<(), NvmeError> {
         let registers = Access(&self.function);
         let entries_z = ADMIN_ENTRIES - 1;
@@ -327,28 +356,38 @@ impl<F: Function> Controller<F> {
         Ok(sqs_z.min(cqs_z).min(asked_z) + 1)
     }
 
-    /// Normal shutdown (§7.6.2), then disable.
-    fn shut_down(&self) -> Result<(), NvmeError> {
+    /// Normal shutdown (§7.6.2), where the controller is in a state to follow one.
+    fn notify_shutdown(&self) -> Result<(), NvmeError> {
         let registers = Access(&self.function);
+        let status = registers.check("shutdown")?;
+        if !status.ready() {
+            return Ok(());
+        }
         let named = Duration::from_micros(u64::from(self.identity.shutdown_us));
         let bound = named.clamp(SHUTDOWN_WAIT, SHUTDOWN_WAIT_MAX);
         let configuration = ControllerConfiguration::from_bits(registers.read32(reg::CC)?);
         registers.write32(reg::CC, configuration.with_shutdown(1).into_bits())?;
-        let notified =
-            registers.wait("CSTS.SHST complete after shutdown", bound, false, |status| {
-                status.shutdown() == ShutdownStatus::Complete
-            });
-        // A controller that does not complete its shutdown is still to be disabled.
-        let ready_bound = Duration::from_millis(self.capabilities.timeout_ms()).max(READY_WAIT_MIN);
-        registers.disable(ready_bound)?;
-        notified
+        registers.wait("CSTS.SHST complete after shutdown", bound, true, |status| {
+            status.shutdown() == ShutdownStatus::Complete
+        })
+    }
+
+    fn disable(&self) -> Result<(), NvmeError> {
+        let bound = Duration::from_millis(self.capabilities.timeout_ms()).max(READY_WAIT_MIN);
+        Access(&self.function).disable(bound)
     }
 }
 
 impl<F: Function> Drop for Controller<F> {
     fn drop(&mut self) {
-        if let Err(error) = self.shut_down() {
+        if let Err(error) = self.notify_shutdown() {
             tracing::warn!("shutting down: {error}");
+        }
+        // A controller that does not complete its shutdown is still to be disabled.
+        if let Err(error) = self.disable() {
+            tracing::warn!("shutting down: {error}");
+            self.reachable.append(&mut lock(&self.retired));
+            self.reachable.extend(lock(&self.admin).memory().cloned());
         }
     }
 }
@@ -394,7 +433,7 @@ impl<F: Function> Access<'_, F> {
         what: &'static str,
         bound: Duration,
         fatal_ends: bool,
-        done: impl Fn(nvpoll_spec::ControllerStatus) -> bool,
+        done: impl Fn(ControllerStatus) -> bool,
     ) -> Result<(), NvmeError> {
         wait::for_status(self.registers(), self.0.location(), what, bound, fatal_ends, done)
     }
@@ -425,17 +464,31 @@ impl<F: Function> Access<'_, F> {
         Ok(capabilities)
     }
 
-    /// Clears CC.EN and waits until the controller is not ready, as §7.6.1 step 1 asks: a
-    /// controller that is still becoming ready is waited for first (§3.1.5).
+    fn check(&self, what: &'static str) -> Result<ControllerStatus, NvmeError> {
+        wait::check(self.registers(), self.0.location(), what, true)
+    }
+
+    /// Waits for a controller that somebody else enabled and that is still becoming ready: it may
+    /// be disabled only then (§3.1.5). One that does not get there is disabled all the same.
+    fn settle(&self, bound: Duration) -> Result<(), NvmeError> {
+        if !ControllerConfiguration::from_bits(self.read32(reg::CC)?).enable() {
+            return Ok(());
+        }
+        let settled = self.wait("CSTS.RDY before disabling", bound, false, |status| {
+            status.ready() || status.fatal() || status.shutdown() != ShutdownStatus::Normal
+        });
+        match settled {
+            Err(NvmeError::Timeout { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Clears CC.EN and waits until the controller is not ready, as §7.6.1 step 2 asks.
     fn disable(&self, bound: Duration) -> Result<(), NvmeError> {
+        // All ones would be written back to a device that has just returned.
+        wait::check(self.registers(), self.0.location(), "disabling", false)?;
         let configuration = ControllerConfiguration::from_bits(self.read32(reg::CC)?);
         if configuration.enable() {
-            let settled = self.wait("CSTS.RDY before disabling", bound, false, |status| {
-                status.ready() || status.fatal()
-            });
-            if let Err(error @ NvmeError::Gone { .. }) = settled {
-                return Err(error);
-            }
             let off = configuration.with_enable(false).with_shutdown(0);
             self.write32(reg::CC, off.into_bits())?;
         }

@@ -39,7 +39,7 @@ pub mod limits {
     pub const PAGE_BYTES: usize = 4096;
     /// Entries in each admin queue.
     pub const ADMIN_ENTRIES: u16 = 32;
-    /// Longest wait for an admin command.
+    /// Longest wait for an admin command, unless [`Options`](crate::Options) say otherwise.
     pub const ADMIN_WAIT: Duration = Duration::from_secs(15);
     /// Shortest bound on a change of CSTS.RDY: some controllers report a CAP.TO of zero.
     pub const READY_WAIT_MIN: Duration = Duration::from_secs(2);

@@ -11,6 +11,7 @@
 //! generation above the slot's number, so that a completion which comes late or twice names a
 //! generation that is not outstanding, and is caught.
 
+use crate::controller::NotCreated;
 use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX, PAGE_BYTES};
 use crate::prp::Lists;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
@@ -106,8 +107,13 @@ impl<F: Function> QueuePair<F> {
     ) -> Result<Self, NvmeError> {
         let layout = Layout::new(controller, namespace, options)?;
         let qid = controller.take_queue_id()?;
-        Self::build(controller, namespace, &layout, qid)
-            .inspect_err(|_| controller.free_queue_id(qid))
+        Self::build(controller, namespace, &layout, qid).map_err(|not_created| {
+            // What the device may still hold is no free identifier.
+            if not_created.device_let_go {
+                controller.free_queue_id(qid);
+            }
+            not_created.error
+        })
     }
 
     /// Most I/Os of `io_bytes` that one queue pair keeps in flight, by CAP.MQES and the identifiers.
@@ -121,7 +127,7 @@ impl<F: Function> QueuePair<F> {
         namespace: &Namespace,
         layout: &Layout,
         qid: u16,
-    ) -> Result<Self, NvmeError> {
+    ) -> Result<Self, NotCreated> {
         let Layout { tags, pieces_max, stride, entries, .. } = *layout;
         let buffers = controller.buffer(usize::from(tags) * stride)?;
         let lists = match Lists::bytes_per_tag(stride) {
@@ -143,11 +149,11 @@ impl<F: Function> QueuePair<F> {
         // The last step that can fail: from here on the device knows the memory, and dropping the
         // pair takes it back.
         let rings = ((entries, submissions.iova()), (entries, completions.iova()));
-        if let Err(error) = controller.create_queues(qid, rings.0, rings.1) {
-            // Whether the device took the queue is not certain after a time-out.
-            controller.retire([submissions.memory(), completions.memory()]);
-            return Err(error);
-        }
+        controller.create_queues(qid, rings.0, rings.1).inspect_err(|not_created| {
+            if !not_created.device_let_go {
+                controller.retire([submissions.memory(), completions.memory()]);
+            }
+        })?;
         Ok(Self {
             submissions,
             completions,
@@ -308,9 +314,10 @@ impl<F: Function> QueuePair<F> {
     #[cold]
     fn push_flush(&mut self, tag: u16) -> Result<(), Rejected> {
         let slot = tag.checked_mul(self.pieces_max).ok_or(Rejected)?;
-        self.require_idle(slot, 1)?;
-        if let Some(pieces) = self.pieces.get_mut(usize::from(tag)) {
-            *pieces = Pieces { left: 1, status: Status::SUCCESS };
+        if self.pieces_max > 1 {
+            self.begin(tag, 1)?;
+        } else if self.slots.get(usize::from(slot)).is_none_or(|slot| slot.outstanding != IDLE) {
+            return Err(Rejected);
         }
         self.store(slot, Io { opcode: NvmOpcode::FLUSH, lba: 0, blocks: 1 }, 0, 0);
         Ok(())
@@ -320,9 +327,7 @@ impl<F: Function> QueuePair<F> {
     fn push_pieces(&mut self, tag: u16, io: Io) -> Result<(), Rejected> {
         let first = tag.checked_mul(self.pieces_max).ok_or(Rejected)?;
         let count = io.blocks.div_ceil(self.piece_blocks);
-        self.require_idle(first, count as u16)?;
-        let pieces = self.pieces.get_mut(usize::from(tag)).ok_or(Rejected)?;
-        *pieces = Pieces { left: count as u16, status: Status::SUCCESS };
+        self.begin(tag, count as u16)?;
         let (each, longer) = (io.blocks / count, io.blocks % count);
         let mut done = 0;
         for piece in 0..count {
@@ -335,11 +340,15 @@ impl<F: Function> QueuePair<F> {
         Ok(())
     }
 
-    /// Whether `count` slots from `first` on exist and are idle.
-    fn require_idle(&self, first: u16, count: u16) -> Result<(), Rejected> {
-        let range = usize::from(first)..usize::from(first) + usize::from(count);
-        let slots = self.slots.get(range).ok_or(Rejected)?;
-        if slots.iter().all(|slot| slot.outstanding == IDLE) { Ok(()) } else { Err(Rejected) }
+    /// Takes `tag` for an I/O of `count` pieces. It is in flight until the last piece of its I/O
+    /// completed, although the slots of the others are idle by then.
+    fn begin(&mut self, tag: u16, count: u16) -> Result<(), Rejected> {
+        let pieces = self.pieces.get_mut(usize::from(tag)).ok_or(Rejected)?;
+        if pieces.left != 0 {
+            return Err(Rejected);
+        }
+        *pieces = Pieces { left: count, status: Status::SUCCESS };
+        Ok(())
     }
 
     /// PRPs of `blocks` blocks from block `first` of `tag`'s buffer on.
@@ -431,16 +440,28 @@ impl Layout {
                 "I/Os of {io_bytes} bytes were asked for; the size must be a multiple of the block size, {block_bytes}, and at most {IO_BYTES_MAX}"
             )));
         }
+        let command_bytes = controller.command_bytes_max();
+        if block_bytes > command_bytes {
+            return Err(controller.limit(format!(
+                "a block has {block_bytes} bytes and a command moves at most {command_bytes} (MDTS); not even one block can be read"
+            )));
+        }
         let depth_max = QueuePair::depth_max(controller, namespace, io_bytes);
+        let entries = controller.capabilities().queue_entries_max();
+        let pieces = pieces_of(controller, namespace, io_bytes);
+        if depth_max == 0 {
+            return Err(controller.limit(format!(
+                "an I/O of {io_bytes} bytes takes {pieces} commands, more than the controller's queues hold ({entries} entries, CAP.MQES); lower --bs"
+            )));
+        }
         if depth == 0 || u32::from(depth) > depth_max {
-            let entries = controller.capabilities().queue_entries_max();
-            let pieces = pieces_of(controller, namespace, io_bytes);
             return Err(controller.limit(format!(
                 "a depth of {depth} was asked for; 1 to {depth_max} is possible (the controller's queues have {entries} entries, CAP.MQES, and an I/O of {io_bytes} bytes takes {pieces} commands)"
             )));
         }
         let io_blocks = io_bytes / block_bytes;
-        let pieces_max = pieces_of(controller, namespace, io_bytes) as u16;
+        // Not more than the depth's limit, so that neither number leaves 16 bits.
+        let pieces_max = pieces as u16;
         let slots = depth * pieces_max;
         Ok(Self {
             tags: depth,

@@ -6,7 +6,7 @@ use nvpoll_spec::{ControllerStatus, reg};
 use std::time::{Duration, Instant};
 
 /// Pause between two looks at a register: short beside any controller's own delays.
-const PAUSE: Duration = Duration::from_micros(100);
+pub(crate) const PAUSE: Duration = Duration::from_micros(100);
 
 /// What all ones in a register mean: nothing drives the bus.
 const ALL_ONES: u32 = u32::MAX;

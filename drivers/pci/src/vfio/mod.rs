@@ -25,10 +25,12 @@ const CONTAINER: &str = "/dev/vfio/vfio";
 /// Where IOVAs are taken from when the kernel does not name its ranges: the first 2 GiB, below
 /// the interrupt window at fee0_0000h and within any IOMMU's width.
 const FALLBACK_RANGE: std::ops::RangeInclusive<u64> = 0x1_0000..=0x7fff_ffff;
-/// Offset of the command register in configuration space, and its memory-space and bus-master bits.
+/// Offset of the command register in configuration space, and its memory-space, bus-master and
+/// interrupt-disable bits.
 const PCI_COMMAND: u64 = 4;
 const PCI_COMMAND_MEMORY: u16 = 1 << 1;
 const PCI_COMMAND_MASTER: u16 = 1 << 2;
+const PCI_COMMAND_INTX_DISABLE: u16 = 1 << 10;
 
 /// A PCI function that is bound to vfio-pci.
 #[derive(Debug)]
@@ -194,13 +196,18 @@ impl Opening {
 
     /// Sets memory space and bus master in the command register; without the latter no DMA leaves
     /// the device (PCI Local Bus Specification 3.0, §6.2.2).
+    ///
+    /// The interrupt pin is disabled: the admin completion queue always interrupts (NVMe 1.4,
+    /// §3.1.10), nobody here listens, and VFIO enables the pin when it opens the device
+    /// (vfio_pci_core_enable), so that a line which is shared with others would storm.
     fn enable_bus_master(&self, device: &File) -> Result<(), PciError> {
         let region = ioctl::region(device, sys::VFIO_PCI_CONFIG_REGION_INDEX);
         let at = self.step("reading the configuration space's place", "", region)?.offset;
         let mut bytes = [0; 2];
         let read = device.read_exact_at(&mut bytes, at + PCI_COMMAND);
         self.step("reading the PCI command register", "", read)?;
-        let command = u16::from_le_bytes(bytes) | PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER;
+        let command = u16::from_le_bytes(bytes);
+        let command = command | PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_INTX_DISABLE;
         let written = device.write_all_at(&command.to_le_bytes(), at + PCI_COMMAND);
         self.step("writing the PCI command register", "", written)
     }

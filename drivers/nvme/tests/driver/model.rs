@@ -1,0 +1,365 @@
+//! What the driver should do, worked out from the specification and not from the driver: which
+//! commands an I/O becomes, where their data lies, and what the blocks hold afterwards.
+
+use crate::spy::Log;
+use crate::support::*;
+use nvpoll_nvme::{Io, Rejected};
+use nvpoll_soft::{FaultAction, FaultRule, SoftController};
+use nvpoll_spec::{NvmOpcode, SubmissionEntry};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+/// The driver's own limit on a command's data.
+const OWN_BYTES_MAX: u64 = 1 << 20;
+
+/// Blocks of the longest command: MDTS, the driver's own limit, and NLB's sixteen bits.
+pub fn command_blocks_max(block_bytes: u32, mdts_log2: u8) -> u32 {
+    let mdts = if mdts_log2 == 0 { u64::MAX } else { PAGE << mdts_log2 };
+    (mdts.min(OWN_BYTES_MAX) / u64::from(block_bytes)).min(65_536) as u32
+}
+
+/// Walks a command's PRPs as a controller does (§4.3) and returns the address of its data, which
+/// has to be contiguous, because each tag's buffer is.
+pub fn data_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
+    let (prp1, prp2) = (entry.prp1, entry.prp2);
+    assert_eq!(prp1 % 4, 0, "PRP1 {prp1:#x}");
+    let mut next = prp1 + (bytes.min(PAGE - prp1 % PAGE));
+    let mut left = bytes - (next - prp1);
+    if left == 0 {
+        assert_eq!(prp2, 0, "PRP2 where the data ends in PRP1's page");
+    } else if left <= PAGE {
+        assert_eq!(prp2, next, "the second page");
+    } else {
+        let mut at = prp2;
+        assert_eq!(at % 8, 0, "the list's address");
+        while left > 0 {
+            let last_in_page = at % PAGE == PAGE - 8;
+            let mut page = log.word(at);
+            at += 8;
+            if last_in_page && left > PAGE {
+                assert_eq!(page % PAGE, 0, "a pointer to the rest of the list");
+                at = page + 8;
+                page = log.word(page);
+            }
+            assert_eq!(page, next, "a page of the list");
+            next += left.min(PAGE);
+            left = left.saturating_sub(PAGE);
+        }
+    }
+    log.find(prp1, bytes as usize);
+    prp1
+}
+
+/// A tag: what its buffer should hold, where it turned out to be, and what is in flight.
+struct Tag {
+    buffer: Vec<u8>,
+    address: Option<u64>,
+    flight: Option<(Io, Vec<u16>)>,
+}
+
+/// A queue pair, and beside it what its part of the namespace should hold.
+pub struct Model {
+    pub pair: Pair,
+    pub random: Random,
+    /// I/Os that were reported.
+    pub reported: u64,
+    /// Commands that they took.
+    pub commands: u64,
+    log: Arc<Log>,
+    soft: Arc<SoftController>,
+    queue: u16,
+    blocks: Range<u64>,
+    block_bytes: u64,
+    io_blocks: u32,
+    command_blocks_max: u32,
+    image: Vec<u8>,
+    tags: Vec<Tag>,
+    pushed: VecDeque<u16>,
+    outstanding: BTreeSet<u16>,
+}
+
+impl Model {
+    /// Over a new queue pair, the bench's `queue`th, that alone touches `blocks`, which are zero.
+    pub fn new(
+        bench: &Bench,
+        queue: u16,
+        (depth, io_blocks): (u16, u32),
+        blocks: Range<u64>,
+        random: Random,
+    ) -> Self {
+        let block_bytes = u64::from(bench.namespace.block_bytes);
+        let stride = (u64::from(io_blocks) * block_bytes).next_multiple_of(PAGE) as usize;
+        let tag = || Tag { buffer: vec![0; stride], address: None, flight: None };
+        let mdts = bench.soft.options().mdts_log2;
+        Self {
+            pair: bench.pair(depth, io_blocks),
+            random,
+            reported: 0,
+            commands: 0,
+            log: Arc::clone(&bench.log),
+            soft: Arc::clone(&bench.soft),
+            queue,
+            image: vec![0; ((blocks.end - blocks.start) * block_bytes) as usize],
+            blocks,
+            block_bytes,
+            io_blocks,
+            command_blocks_max: command_blocks_max(bench.namespace.block_bytes, mdts),
+            tags: (0..depth).map(|_| tag()).collect(),
+            pushed: VecDeque::new(),
+            outstanding: BTreeSet::new(),
+        }
+    }
+
+    /// `steps` times something at random, then the check of everything.
+    pub fn run(&mut self, steps: u32) {
+        for _ in 0..steps {
+            match self.random.below(16) {
+                0..10 => self.push_some(),
+                10..12 => self.push_what_is_rejected(),
+                12..15 => self.reap(),
+                _ => self.kick(),
+            }
+        }
+        self.drain();
+        self.read_all();
+        for tag in 0..self.tags.len() {
+            self.check_buffer(tag as u16);
+        }
+    }
+
+    fn idle(&self) -> Vec<u16> {
+        let idle = |tag: &u16| self.tags[usize::from(*tag)].flight.is_none();
+        (0..self.tags.len() as u16).filter(idle).collect()
+    }
+
+    fn push_some(&mut self) {
+        for _ in 0..=self.random.below(4) {
+            let idle = self.idle();
+            if idle.is_empty() {
+                return self.wait_for_one();
+            }
+            let tag = idle[self.random.below(idle.len() as u64) as usize];
+            let opcode = match self.random.below(20) {
+                0 => NvmOpcode::FLUSH,
+                1..10 => NvmOpcode::READ,
+                _ => NvmOpcode::WRITE,
+            };
+            let io = self.random_io(opcode);
+            if self.is_free(&io) {
+                self.push(tag, io);
+            }
+        }
+    }
+
+    /// Half of them of the full length, the others shorter.
+    fn random_io(&mut self, opcode: NvmOpcode) -> Io {
+        let all = self.blocks.end - self.blocks.start;
+        let blocks = match self.random.below(4) {
+            0 => 1 + self.random.below(self.io_blocks.into()),
+            1 => 1,
+            _ => self.io_blocks.into(),
+        };
+        let blocks = blocks.min(all);
+        let lba = self.blocks.start + self.random.below(all - blocks + 1);
+        Io { opcode, lba, blocks: blocks as u32 }
+    }
+
+    /// Whether nothing in flight would race with `io`: the outcome would be the device's to choose.
+    fn is_free(&self, io: &Io) -> bool {
+        let touches = |other: &Io| {
+            let both_read = io.opcode == NvmOpcode::READ && other.opcode == NvmOpcode::READ;
+            let flush = io.opcode == NvmOpcode::FLUSH || other.opcode == NvmOpcode::FLUSH;
+            let apart = io.lba + u64::from(io.blocks) <= other.lba
+                || other.lba + u64::from(other.blocks) <= io.lba;
+            !both_read && !flush && !apart
+        };
+        !self.tags.iter().any(|tag| tag.flight.as_ref().is_some_and(|(other, _)| touches(other)))
+    }
+
+    fn place(&self, io: &Io) -> Range<usize> {
+        let start = (io.lba - self.blocks.start) * self.block_bytes;
+        start as usize..(start + u64::from(io.blocks) * self.block_bytes) as usize
+    }
+
+    /// Pushes an I/O that has to be taken.
+    fn push(&mut self, tag: u16, io: Io) {
+        let place = self.place(&io);
+        let state = &mut self.tags[usize::from(tag)];
+        let length = place.len();
+        if io.opcode == NvmOpcode::WRITE {
+            self.random.fill(&mut state.buffer[..length]);
+            self.pair.fill(tag, &state.buffer[..length]);
+            self.image[place].copy_from_slice(&state.buffer[..length]);
+        } else if io.opcode == NvmOpcode::READ {
+            // What the read leaves alone has to keep this.
+            self.random.fill(&mut state.buffer);
+            self.pair.fill(tag, &state.buffer);
+            state.buffer[..length].copy_from_slice(&self.image[place]);
+        }
+        state.flight = Some((io, Vec::new()));
+        assert_eq!(self.pair.push(tag, io), Ok(()), "tag {tag}, {io:?}");
+        self.pushed.push_back(tag);
+    }
+
+    /// None of these may leave a trace: the next commands that the device sees are compared.
+    fn push_what_is_rejected(&mut self) {
+        let depth = self.tags.len() as u16;
+        let end = self.blocks.end;
+        let good = self.random_io(NvmOpcode::WRITE);
+        let idle = self.idle();
+        let busy: Vec<u16> = (0..depth).filter(|tag| !idle.contains(tag)).collect();
+        let pick = |random: &mut Random, tags: &[u16]| {
+            (!tags.is_empty()).then(|| tags[random.below(tags.len() as u64) as usize])
+        };
+        let busy = pick(&mut self.random, &busy);
+        let idle = pick(&mut self.random, &idle);
+        let mut tries = vec![(depth, good), (u16::MAX, good), (depth, FLUSH), (u16::MAX, FLUSH)];
+        if let Some(tag) = busy {
+            tries.extend([(tag, good), (tag, read(good.lba, 1)), (tag, FLUSH)]);
+        }
+        // Only the last part of the namespace ends where the namespace does.
+        let is_last = self.soft.options().size_bytes == end * self.block_bytes;
+        if let Some(tag) = idle {
+            tries.extend([
+                (tag, write(self.blocks.start, 0)),
+                (tag, write(self.blocks.start, self.io_blocks + 1)),
+                (tag, read(u64::MAX, 1)),
+                (tag, read(u64::MAX - 1, self.io_blocks)),
+                (tag, write(self.blocks.start, u32::MAX)),
+            ]);
+            if is_last {
+                tries.extend([(tag, read(end, 1)), (tag, write(end - 1, 2.max(self.io_blocks)))]);
+            }
+        }
+        for (tag, io) in tries {
+            assert_eq!(self.pair.push(tag, io), Err(Rejected), "tag {tag}, {io:?}");
+        }
+    }
+
+    /// Lets the device hold some of the next completions back, so that they come in another order.
+    fn disturb(&mut self) {
+        for _ in 0..self.random.below(3) {
+            let action = if self.soft.options().stepped {
+                FaultAction::Defer(self.random.below(6) as u32)
+            } else {
+                FaultAction::Delay(Duration::from_micros(self.random.below(100)))
+            };
+            let nth = 1 + self.random.below(8);
+            self.soft.faults().add(FaultRule::all(action).on_queue(self.queue).only_nth(nth));
+        }
+    }
+
+    fn kick(&mut self) {
+        self.disturb();
+        self.pair.kick();
+        let mut sent: VecDeque<_> = self.log.take_commands(self.queue).into();
+        while let Some(tag) = self.pushed.pop_front() {
+            self.check_commands(tag, &mut sent);
+        }
+        assert!(sent.is_empty(), "commands that nobody pushed: {sent:x?}");
+    }
+
+    /// Takes the commands of `tag`'s I/O from the front of what was sent.
+    fn check_commands(&mut self, tag: u16, sent: &mut VecDeque<SubmissionEntry>) {
+        let state = &mut self.tags[usize::from(tag)];
+        let (io, cids) = state.flight.as_mut().unwrap();
+        let is_flush = io.opcode == NvmOpcode::FLUSH;
+        let count = if is_flush { 1 } else { io.blocks.div_ceil(self.command_blocks_max) };
+        let each = io.blocks / count;
+        let mut done = 0;
+        for _ in 0..count {
+            let entry = sent.pop_front().expect("a command that was pushed is not sent");
+            self.commands += 1;
+            assert_ne!(entry.cid, 0xffff, "a CID that means no command");
+            assert!(self.outstanding.insert(entry.cid), "CID {:#x} is outstanding", entry.cid);
+            cids.push(entry.cid);
+            assert_eq!((entry.opcode, entry.nsid), (io.opcode.0, 1));
+            let reserved = [entry.cdw2[0], entry.cdw2[1], entry.cdw13, entry.cdw14, entry.cdw15];
+            assert_eq!((reserved, entry.flags, entry.mptr), ([0; 5], 0, 0));
+            if is_flush {
+                assert_eq!((entry.prp1, entry.prp2), (0, 0));
+                assert_eq!((entry.cdw10, entry.cdw11, entry.cdw12), (0, 0, 0));
+                continue;
+            }
+            assert_eq!(entry.cdw12 >> 16, 0, "FUA, limited retry, protection");
+            let blocks = u32::from(entry.blocks_z()) + 1;
+            assert!((each..=each + 1).contains(&blocks), "{blocks} of {io:?} in {count}");
+            assert!(blocks <= self.command_blocks_max);
+            assert_eq!(entry.lba(), io.lba + u64::from(done));
+            let bytes = u64::from(blocks) * self.block_bytes;
+            let address =
+                data_address(&self.log, &entry, bytes) - u64::from(done) * self.block_bytes;
+            assert_eq!(*state.address.get_or_insert(address), address, "the tag's own buffer");
+            done += blocks;
+        }
+        assert!(is_flush || done == io.blocks, "{done} of {io:?} in {count}");
+    }
+
+    fn reap(&mut self) {
+        let reaped = reap(&mut self.pair);
+        for &(tag, status) in &reaped {
+            assert!(status.is_success(), "tag {tag}: {status}");
+            let flight = self.tags[usize::from(tag)].flight.take();
+            let (_, cids) = flight.unwrap_or_else(|| panic!("tag {tag} is reported twice"));
+            assert!(!cids.is_empty(), "tag {tag} is reported before it was sent");
+            for cid in cids {
+                self.outstanding.remove(&cid);
+            }
+            self.check_buffer(tag);
+            self.reported += 1;
+        }
+        if reaped.is_empty() {
+            // A device with a thread of its own may be waiting for this processor.
+            std::thread::yield_now();
+            if self.random.one_in(4) {
+                self.soft.release_held();
+            }
+        }
+    }
+
+    fn check_buffer(&mut self, tag: u16) {
+        let expected = &self.tags[usize::from(tag)].buffer;
+        let mut found = vec![0; expected.len()];
+        self.pair.copy_out(tag, &mut found);
+        if found != *expected {
+            let at = found.iter().zip(expected).position(|(a, b)| a != b).unwrap();
+            panic!(
+                "tag {tag}: byte {at} of its buffer is {:#x}, not {:#x}",
+                found[at], expected[at]
+            );
+        }
+    }
+
+    /// Reaps until `done`, which takes an end.
+    fn reap_until(&mut self, done: impl Fn(&Self) -> bool) {
+        self.kick();
+        let start = Instant::now();
+        while !done(self) {
+            assert!(start.elapsed() < PATIENCE, "only these tags are idle: {:?}", self.idle());
+            self.reap();
+        }
+    }
+
+    fn wait_for_one(&mut self) {
+        let before = self.reported;
+        self.reap_until(|model| model.reported > before);
+    }
+
+    fn drain(&mut self) {
+        self.reap_until(|model| model.tags.iter().all(|tag| tag.flight.is_none()));
+    }
+
+    /// Reads all blocks.
+    fn read_all(&mut self) {
+        let mut lba = self.blocks.start;
+        while lba < self.blocks.end {
+            let blocks = u64::from(self.io_blocks).min(self.blocks.end - lba) as u32;
+            self.push(0, read(lba, blocks));
+            self.drain();
+            lba += u64::from(blocks);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Every byte, every tag, every command, over the shapes that a controller and a queue can have.
+
+use crate::model::{Model, command_blocks_max};
+use crate::support::*;
+use nvpoll_soft::SoftOptions;
+use proptest::prelude::*;
+
+/// Bytes that the buffers of a case may have together, and those of its namespace.
+const BYTES_MAX: u64 = 4 << 20;
+
+#[derive(Clone, Debug)]
+struct Case {
+    block_log2: u8,
+    mdts_log2: u8,
+    stride: u8,
+    mqes: u32,
+    depth: u16,
+    io_blocks: u32,
+    blocks: u64,
+    stepped: bool,
+    seed: u64,
+}
+
+/// How long an I/O is: in blocks, or in longest commands.
+#[derive(Clone, Debug)]
+enum Length {
+    Blocks(u32),
+    Commands(u32, i32),
+}
+
+fn length() -> impl Strategy<Value = Length> {
+    prop_oneof![
+        1 => Just(Length::Blocks(1)),
+        2 => (1u32..20).prop_map(Length::Blocks),
+        2 => (1u32..3, -2i32..3).prop_map(|(commands, more)| Length::Commands(commands, more)),
+        2 => (3u32..12, -9i32..10).prop_map(|(commands, more)| Length::Commands(commands, more)),
+    ]
+}
+
+fn mqes() -> impl Strategy<Value = u32> {
+    prop_oneof![2 => 2u32..12, 2 => 12u32..200, 1 => 200u32..=65_536]
+}
+
+fn case(stepped: bool) -> impl Strategy<Value = Case> {
+    let stride = prop_oneof![4 => Just(0u8), 3 => 1u8..8, 1 => 8u8..=15];
+    let mdts = prop_oneof![4 => 1u8..=5, 2 => 6u8..=10, 1 => Just(0u8)];
+    (9u8..=16, mdts, stride, mqes(), 1u16..70, length(), 0u64..40, any::<u64>()).prop_map(
+        move |(block_log2, mdts, stride, mqes, depth, length, more, seed)| {
+            let block_bytes = 1u32 << block_log2;
+            // A transfer has to hold a block.
+            let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(block_log2.saturating_sub(12)) };
+            let longest = command_blocks_max(block_bytes, mdts_log2);
+            let io_blocks = match length {
+                Length::Blocks(blocks) => blocks,
+                Length::Commands(commands, more) => {
+                    (commands * longest).saturating_add_signed(more).max(1)
+                }
+            };
+            let io_blocks = io_blocks.min((BYTES_MAX / u64::from(block_bytes)) as u32);
+            let io_bytes = (u64::from(io_blocks) << block_log2).next_multiple_of(4096);
+            let pieces = io_blocks.div_ceil(longest);
+            let mqes = mqes.max(pieces + 1);
+            let depth = u32::from(depth).min((mqes - 1) / pieces);
+            let depth = u64::from(depth).min((BYTES_MAX / io_bytes).max(1)) as u16;
+            let wanted = u64::from(io_blocks) * (u64::from(depth) / 2 + 1) + more;
+            let blocks = wanted.min((BYTES_MAX >> block_log2).max(u64::from(io_blocks) + 1));
+            Case { block_log2, mdts_log2, stride, mqes, depth, io_blocks, blocks, stepped, seed }
+        },
+    )
+}
+
+fn check(case: &Case) {
+    let soft = SoftOptions {
+        size_bytes: case.blocks << case.block_log2,
+        lba_bytes: 1 << case.block_log2,
+        mqes: case.mqes,
+        mdts_log2: case.mdts_log2,
+        queues: 2,
+        stride: case.stride,
+        stepped: case.stepped,
+        ..SoftOptions::default()
+    };
+    let bench = Bench::new(soft);
+    let shape = (case.depth, case.io_blocks);
+    let mut model = Model::new(&bench, 1, shape, 0..case.blocks, Random(case.seed));
+    let io_bytes = u64::from(case.io_blocks) << case.block_log2;
+    model.run((BYTES_MAX / io_bytes).clamp(24, 300) as u32);
+    let (reported, commands) = (model.reported, model.commands);
+    drop(model);
+    let counters = bench.soft.counters();
+    assert!(reported > 0 && commands >= reported);
+    assert_eq!(counters.reads + counters.writes + counters.flushes, commands);
+    assert_eq!((counters.failed, counters.invalid_doorbells), (0, 0));
+    let (soft, log) = bench.into_soft();
+    assert_eq!(soft.dma_faults(), []);
+    assert_eq!(log.mapped(), [0; 0], "memory that is still mapped");
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    // A failing case prints its parameters and its seed, which are all that it depends on.
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config(160))]
+
+    #[test]
+    fn stepped_device_and_model_agree(case in case(true)) {
+        check(&case);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(40))]
+
+    #[test]
+    fn threaded_device_and_model_agree(case in case(false)) {
+        check(&case);
+    }
+}
