@@ -8,20 +8,29 @@
 //! in the caller's thread, which makes tests deterministic; otherwise in a thread of its own, which
 //! polls as a device does, at a set latency and rate. [`FaultHooks`] make it err on demand.
 //!
-//! Start reading at [`SoftOptions`] and [`SoftController`], then `device.rs`.
+//! A stepped device acts on CC when CSTS is read, after the read: a host that does not wait for a
+//! change does not get it.
+//!
+//! Start reading at [`SoftOptions`] and [`SoftController`], then `device.rs` (the loop) and
+//! `lifecycle.rs` (the state machine).
 //!
 //! # What it does not do
 //!
 //! One namespace of one LBA format, without metadata or protection information. No interrupts (a
 //! completion queue may ask for one and never gets it), no SGLs, no fused commands, no Compare,
 //! Dataset Management, Format, firmware download, namespace management, reservations or power
-//! states; arbitration is plain round robin, and features that only tune real hardware are kept and
-//! given back. A submission queue's entries are fetched when the doorbell is seen, and a command's
-//! data moves then: [`SoftOptions::latency`] delays the completion alone. Two commands in flight on
-//! the same blocks are therefore carried out in the order of their fetch. Nothing survives the
-//! controller but a backing file, and a file that an earlier flush did not reach is as the system
-//! left it. It is no model of a drive's caches, channels or garbage collection: a rate and a
-//! latency are all that makes it slow.
+//! states. Arbitration is plain round robin, and features that only tune real hardware are kept
+//! and given back. Of SMART the counters of data, commands and errors are real, the temperature is
+//! a constant, and busy time stays zero.
+//!
+//! A command's data moves when it is fetched, which is when its doorbell is seen:
+//! [`SoftOptions::latency`] delays the completion alone, and commands in flight on the same blocks
+//! are carried out in the order of their fetch. It is no model of a drive's caches, channels or
+//! garbage collection; a latency and a rate are all that makes it slow, and a rate counts commands
+//! whatever their size.
+//!
+//! Nothing survives the controller but a backing file. A Flush makes that file durable; what was
+//! written after the last one is as the system leaves it.
 
 #![forbid(unsafe_code)]
 

@@ -125,6 +125,7 @@ const STRIDE_ALLOWED: &str = "it takes CAP.DSTRD, 0 to 15";
 const TIMEOUT_ALLOWED: &str = "it takes a multiple of 500ms from 500ms to 127500ms";
 const SERIAL_ALLOWED: &str = "it takes 1 to 20 printable ASCII characters without a comma or backslash, no space at either end";
 const BACKING_ALLOWED: &str = "it takes ram, null, or file together with file=PATH";
+const FILE_ALLOWED: &str = "it takes a path, in UTF-8 and without control characters";
 const STEPPED_ALLOWED: &str =
     "a stepped device has no clock: leave out latency= and iops=, or leave out stepped";
 
@@ -162,6 +163,10 @@ impl SoftOptions {
         check(self.stride <= 15, "stride", &self.stride, STRIDE_ALLOWED)?;
         check(self.timeout_500ms >= 1, "timeout", &self.timeout_500ms, TIMEOUT_ALLOWED)?;
         check(serial_is_good(&self.serial), "serial", &self.serial, SERIAL_ALLOWED)?;
+        if let Backing::File(path) = &self.backing {
+            let good = |text: &str| !text.is_empty() && !text.contains(char::is_control);
+            check(path.to_str().is_some_and(good), "file", path, FILE_ALLOWED)?;
+        }
         if let Some(limit) = self.transfer_bytes_max() {
             let seen = format!("mdts={} with lba={lba}", Binary(limit));
             check(limit >= lba.into(), "mdts", &seen, "a transfer has to hold at least one block")?;
@@ -270,9 +275,6 @@ fn is_option(key: &str) -> bool {
 
 fn choose_backing(backing: Option<&str>, file: Option<String>) -> Result<Backing, OptionError> {
     match (backing, file) {
-        (_, Some(path)) if path.is_empty() => {
-            Err(OptionError::new("file", path, "it takes a path"))
-        }
         (None | Some("file"), Some(path)) => Ok(Backing::File(path.into())),
         (None | Some("ram"), None) => Ok(Backing::Ram),
         (Some("null"), None) => Ok(Backing::Null),

@@ -108,6 +108,7 @@ fn bad_input_is_refused_with_the_reason() {
         ("backing=file", ["backing", "\"file\"", "together with file=PATH"]),
         ("backing=null,file=x", ["backing", "\"null\"", "file=PATH"]),
         ("file=", ["file", "\"\"", "a path"]),
+        ("file=a\nb", ["file", r"a\nb", "control characters"]),
         ("mqes=1", ["mqes", "1", "2 to 65536"]),
         ("mqes=65537", ["mqes", "65537", "2 to 65536"]),
         ("mdts=16", ["mdts", "\"16\"", "power of two from 8k"]),
