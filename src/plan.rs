@@ -37,7 +37,7 @@ impl Plan {
     /// Stack numbers in the order of round `round`, counted from 1.
     pub fn order(&self, round: u32) -> Vec<usize> {
         let forward = 0..self.stacks.len();
-        if round % 2 == 0 { forward.rev().collect() } else { forward.collect() }
+        if round.is_multiple_of(2) { forward.rev().collect() } else { forward.collect() }
     }
 
     /// Measurements of the whole plan.

@@ -165,7 +165,7 @@ pub struct WorkloadArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Running")]
 pub struct CommonArgs {
-    /// Measured time of each round [default: 10, or 0.75 without a target]
+    /// Measured time of each round [default: 10, or 1 without a target]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub runtime: Option<Duration>,
     /// I/O before the measured time [default: 2, or 0.2 without a target]

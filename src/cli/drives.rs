@@ -4,6 +4,7 @@ use super::Done;
 use super::args::{BindArgs, Command, ListArgs, UnbindArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::preflight::{Subject, What};
+use crate::workload::units::format_size;
 use comfy_table::{Table, presets::NOTHING};
 use nvpoll_host::{Drive, GiveBackOptions, GivenBack, Host, Outcome, TakeOptions, UserDriver};
 use nvpoll_spec::PciAddress;
@@ -62,6 +63,7 @@ fn print_table(listed: &[Listed]) {
         "address",
         "model",
         "serial",
+        "firmware",
         "namespace",
         "size",
         "LBA",
@@ -72,43 +74,75 @@ fn print_table(listed: &[Listed]) {
         "in use by",
     ]);
     for Listed { drive, uses } in listed {
-        let unknown = || "-".to_owned();
-        let text = |value: &Option<String>| value.clone().unwrap_or_else(unknown);
-        let number = |value: Option<u32>| value.map_or_else(unknown, |value| value.to_string());
-        let uses = match uses.as_slice() {
-            [] => "nobody".to_owned(),
-            uses => uses.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        let record = drive.record.as_ref();
+        // What a taken drive was, the kernel does not say any more; the record does.
+        let known = |now: &Option<String>, then: Option<&Option<String>>| {
+            now.as_ref().or(then.and_then(Option::as_ref)).cloned().unwrap_or_else(unknown)
         };
-        let per_namespace =
-            |show: &dyn Fn(&nvpoll_host::Namespace) -> String| match drive.namespaces.as_slice() {
-                [] => unknown(),
-                namespaces => namespaces.iter().map(show).collect::<Vec<_>>().join("\n"),
-            };
+        let uses: Vec<String> = uses.iter().map(ToString::to_string).collect();
+        let (nodes, sizes, blocks) = namespaces(drive);
         table.add_row([
             drive.address.to_string(),
-            text(&drive.model),
-            text(&drive.serial),
-            per_namespace(&|ns| {
-                ns.node
-                    .as_ref()
-                    .map_or_else(|| format!("nsid {}", ns.nsid), |node| node.display().to_string())
-            }),
-            per_namespace(&|ns| crate::workload::units::format_size(ns.size_bytes)),
-            per_namespace(&|ns| match ns.metadata_bytes {
-                Some(0) | None => ns.lba_bytes.to_string(),
-                Some(metadata) => format!("{}+{metadata}", ns.lba_bytes),
-            }),
-            number(drive.numa_node),
+            known(&drive.model, record.map(|record| &record.model)),
+            known(&drive.serial, record.map(|record| &record.serial)),
+            known(&drive.firmware, record.map(|record| &record.firmware)),
+            nodes,
+            sizes,
+            blocks,
+            drive.numa_node.map_or_else(unknown, |node| node.to_string()),
             drive.iommu_group.as_ref().map_or_else(unknown, |group| group.id.to_string()),
-            drive
-                .link_now
-                .map_or_else(unknown, |link| format!("{} GT/s x{}", link.speed_gts, link.width)),
-            text(&drive.driver),
-            uses,
+            link(drive),
+            drive.driver.clone().unwrap_or_else(unknown),
+            if uses.is_empty() { "nobody".to_owned() } else { uses.join("\n") },
         ]);
     }
     for line in table.lines() {
         println!("{}", line.trim_end());
+    }
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+/// Nodes, sizes and blocks of a drive's namespaces, a line each; of a taken drive as it was found.
+fn namespaces(drive: &Drive) -> (String, String, String) {
+    let mut lines: Vec<[String; 3]> = Vec::new();
+    for namespace in &drive.namespaces {
+        let node = namespace.node.as_ref().map(|node| node.display().to_string());
+        let block = match namespace.metadata_bytes {
+            Some(0) | None => namespace.lba_bytes.to_string(),
+            Some(metadata) => format!("{}+{metadata}", namespace.lba_bytes),
+        };
+        lines.push([
+            node.unwrap_or_else(|| format!("nsid {}", namespace.nsid)),
+            format_size(namespace.size_bytes),
+            block,
+        ]);
+    }
+    let found = drive.record.iter().flat_map(|record| &record.namespaces);
+    for namespace in found.filter(|_| drive.namespaces.is_empty()) {
+        let node = namespace.node.as_ref().map(|node| format!("(was {})", node.display()));
+        lines.push([
+            node.unwrap_or_else(|| format!("nsid {}", namespace.nsid)),
+            format_size(namespace.size_bytes),
+            unknown(),
+        ]);
+    }
+    let column = |index: usize| match lines.as_slice() {
+        [] => unknown(),
+        lines => lines.iter().map(|line| line[index].as_str()).collect::<Vec<_>>().join("\n"),
+    };
+    (column(0), column(1), column(2))
+}
+
+/// The link now, and at most where that is more.
+fn link(drive: &Drive) -> String {
+    let text = |link: nvpoll_host::Link| format!("{} GT/s x{}", link.speed_gts, link.width);
+    match (drive.link_now, drive.link_max) {
+        (Some(now), Some(most)) if now != most => format!("{} (of {})", text(now), text(most)),
+        (Some(now), _) => text(now),
+        (None, _) => unknown(),
     }
 }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Ramp and runtime in seconds where a target was named.
 const TIMES_S: (f64, f64) = (2.0, 10.0);
 /// Ramp and runtime in seconds for the stand-ins: the whole comparison ends within a minute.
-const STAND_IN_TIMES_S: (f64, f64) = (0.2, 0.75);
+const STAND_IN_TIMES_S: (f64, f64) = (0.2, 1.0);
 /// The soft drive that stands in.
 const STAND_IN: &str = "soft:size=1G";
 /// Most targets of one command.
@@ -269,7 +269,7 @@ fn execute(
     let report = assemble(&outcome.results, outcome.failures.is_empty());
     match common.json.as_deref() {
         Some(_) if to_stdout => {
-            println!("{}", report.to_json().map_err(|error| Failure::failed(error.to_string()))?)
+            print!("{}", report.to_json().map_err(|error| Failure::failed(error.to_string()))?)
         }
         Some(file) => {
             print!("{}", table::render(&report, table::Look::of_stdout()));

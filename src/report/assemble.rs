@@ -159,14 +159,15 @@ fn distinct(
     found
 }
 
-/// Rows of one workload, each but the first with its ratio to the first.
+/// Rows of one workload, each with its ratio to the first row that ran on the same drives: a ratio
+/// between different ones would be one of drives as much as of stacks.
 fn compared(mut block: Vec<Row>) -> Vec<Row> {
-    if let [first, others @ ..] = block.as_mut_slice() {
-        for row in others {
-            row.ratio = ratio_to(row, first);
-            if row.ratio.is_some() {
-                row.marks.extend(marks::of_comparison(row, first));
-            }
+    for index in 1..block.len() {
+        let (before, rest) = block.split_at_mut(index);
+        let (Some(row), Some(first)) = (rest.first_mut(), before.first()) else { break };
+        match before.iter().find(|other| marks::same_drives(row, other)) {
+            Some(base) => row.ratio = ratio_to(row, base),
+            None => row.marks.push(marks::of_other_drives(row, first)),
         }
     }
     block

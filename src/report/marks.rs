@@ -28,7 +28,7 @@ pub enum MarkKind {
     LittlesLaw,
     /// Fewer I/Os in flight than asked.
     DepthNotKept,
-    /// Compared with a row that ran on something else.
+    /// Ran on something else than the first row, and is not compared with it.
     DifferentTargets,
     /// A soft controller, not a drive.
     SoftDrive,
@@ -161,15 +161,19 @@ fn stand_ins(drives: &[Drive]) -> impl Iterator<Item = Mark> {
     [soft, file, null].into_iter().flatten()
 }
 
-/// What is to be said of a row that is compared with `first`.
-pub(super) fn of_comparison(row: &Row, first: &Row) -> Option<Mark> {
-    let same = row.drives.len() == first.drives.len()
-        && row.drives.iter().all(|drive| first.drives.iter().any(|other| drive.is_same(other)));
+/// Whether two rows ran on the same drives.
+pub(super) fn same_drives(row: &Row, other: &Row) -> bool {
+    row.drives.len() == other.drives.len()
+        && row.drives.iter().all(|drive| other.drives.iter().any(|same| drive.is_same(same)))
+}
+
+/// What is to be said of a row that ran on other drives than the first one.
+pub(super) fn of_other_drives(row: &Row, first: &Row) -> Mark {
     let text = format!(
-        "ran on {}, but {} on {}: the ratio is between targets as much as between stacks",
+        "ran on {}, and {} on {}: two different things, so they are not compared",
         row.target, first.stack, first.target
     );
-    (!same).then(|| Mark::new(MarkKind::DifferentTargets, text))
+    Mark::new(MarkKind::DifferentTargets, text)
 }
 
 #[cfg(test)]
@@ -233,11 +237,11 @@ mod tests {
             (rows[0].target.as_str(), rows[1].target.as_str()),
             ("0000:01:00.0", "/dev/nvme0n1")
         );
-        assert_eq!(of_comparison(&rows[1], &rows[0]), None);
+        assert!(same_drives(&rows[1], &rows[0]));
         let differs = |change: fn(&mut Row)| {
             let mut row = rows[1].clone();
             change(&mut row);
-            of_comparison(&row, &rows[0]).is_some()
+            !same_drives(&row, &rows[0])
         };
         assert!(differs(|row| row.drives[0].address = Some("0000:02:00.0".into())));
         assert!(differs(|row| row.drives = vec![Drive::new("/tmp/x", DriveKind::File)]));

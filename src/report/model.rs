@@ -65,7 +65,7 @@ pub struct Row {
     /// The same by status.
     #[serde(default)]
     pub error_kinds: Vec<ErrorCount>,
-    /// IOPS against the first stack's; `None` in the first stack's own row.
+    /// IOPS against those of the first stack on the same drives; `None` in that stack's own row.
     pub ratio: Option<RatioTo>,
     /// How the engine ran ("fixed buffers": "yes").
     #[serde(default)]
@@ -252,7 +252,7 @@ pub struct ErrorCount {
     pub first_offsets: Vec<u64>,
 }
 
-/// IOPS against those of the first stack.
+/// IOPS against those of the first stack on the same drives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RatioTo {
     /// The first stack.

@@ -89,7 +89,10 @@ fn legend(report: &Report, columns: &[Column]) -> Option<String> {
         parts.push(format!("±: 95 % interval of the mean over {rounds} rounds."));
     }
     if has(&[name_columns::RATIO]) {
-        parts.push("vs first: IOPS against the first line's, round by round.".to_owned());
+        parts.push(
+            "vs first: IOPS against the first line's on the same target, round by round."
+                .to_owned(),
+        );
     }
     let is_noise = |row: &Row| row.ratio.as_ref()?.ratio.distinguishable.map(|sure| !sure);
     if report.rows.iter().any(|row| is_noise(row) == Some(true)) {
@@ -143,12 +146,13 @@ impl Notes {
     }
 }
 
-/// Rows of one workload, the first of which the others are compared with.
+/// Rows of one workload.
 fn block(rows: &[Row], notes: &mut Notes) -> Block {
     let title = rows.first().map(title).unwrap_or_default();
     let mut all = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        let is_base = index == 0 && rows.len() > 1;
+    for row in rows {
+        let is_to = |other: &Row| other.ratio.as_ref().is_some_and(|ratio| ratio.of == row.stack);
+        let is_base = row.ratio.is_none() && rows.iter().any(is_to);
         all.push(Line {
             stack: row.stack.clone(),
             iops: row.iops,
