@@ -7,7 +7,9 @@
 //! | the kernel's | a file beside the test program; a loop device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK` |
 //! | those that take a drive | the PCI functions in `NVPOLL_CONTRACT_VFIO` |
 //!
-//! Both variables are lists separated by commas. **What they name is written to.**
+//! Both variables are lists separated by commas. **What they name is written to.** The files are
+//! made beside the test program, or in the folder that `NVPOLL_CONTRACT_FOLDER` names. With
+//! `NVPOLL_CONTRACT_VERBOSE` each promise that was kept is said, with its engine and target.
 
 use nvpoll_engine::{Engine, EngineKind, Target, Visitor};
 use std::any::Any;
@@ -37,19 +39,25 @@ pub struct Case {
     pub target: Target,
     /// What was written can be read.
     pub keeps_data: bool,
-    /// What keeps the target there, and others away from it.
-    _guards: Vec<Box<dyn Any + Sync>>,
+    /// Tests that run side by side may not share it.
+    is_shared: bool,
+    /// What keeps the target there.
+    _keeper: Box<dyn Any + Sync>,
 }
 
 impl Case {
     pub fn new(engine: &str, what: impl fmt::Display, target: Target) -> Self {
         let name = format!("{engine} on {what}");
-        Self { name, target, keeps_data: engine != "null", _guards: Vec::new() }
+        let keeps_data = engine != "null";
+        Self { name, target, keeps_data, is_shared: false, _keeper: Box::new(()) }
     }
 
-    fn guarded(mut self, guard: impl Any + Sync) -> Self {
-        self._guards.push(Box::new(guard));
-        self
+    fn kept_by(self, keeper: impl Any + Sync) -> Self {
+        Self { _keeper: Box::new(keeper), ..self }
+    }
+
+    fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
     }
 }
 
@@ -61,7 +69,14 @@ pub fn check_everywhere<P: Promise>() {
 
         fn visit<E: Engine>(self) {
             for case in cases_of::<E>() {
+                let start = std::time::Instant::now();
+                let alone = case.is_shared.then(alone);
                 P::check::<E>(&case);
+                drop(alone);
+                if std::env::var_os("NVPOLL_CONTRACT_VERBOSE").is_some() {
+                    let promise = std::any::type_name::<P>();
+                    note(format!("{promise}, {}: kept, {:?}", case.name, start.elapsed()));
+                }
             }
         }
     }
@@ -103,7 +118,7 @@ fn drives(engine: &str) -> Vec<Case> {
         .iter()
         .map(|text| {
             let address = text.parse().unwrap_or_else(|_| panic!("no PCI address: {text}"));
-            Case::new(engine, text, Target::Pci(address)).guarded(alone())
+            Case::new(engine, text, Target::Pci(address)).shared()
         })
         .collect()
 }
@@ -111,18 +126,18 @@ fn drives(engine: &str) -> Vec<Case> {
 fn paths(engine: &str) -> Vec<Case> {
     let folder = folder_on_disk();
     let file = scratch_file(folder.path());
-    let mut cases = vec![Case::new(engine, "a file", Target::Path(file)).guarded(folder)];
+    let mut cases = vec![Case::new(engine, "a file", Target::Path(file)).kept_by(folder)];
     match LoopDevice::new() {
         Ok(device) => {
             let target = Target::Path(device.node.clone());
-            cases.push(Case::new(engine, "a loop device", target).guarded(device));
+            cases.push(Case::new(engine, "a loop device", target).kept_by(device));
         }
         Err(reason) => note(format!("{engine} is not tested on a loop device: {reason}")),
     }
     cases.extend(
-        listed("NVPOLL_CONTRACT_BLOCK").iter().map(|node| {
-            Case::new(engine, node, Target::Path(PathBuf::from(node))).guarded(alone())
-        }),
+        listed("NVPOLL_CONTRACT_BLOCK")
+            .iter()
+            .map(|node| Case::new(engine, node, Target::Path(PathBuf::from(node))).shared()),
     );
     cases
 }
@@ -158,7 +173,8 @@ pub fn note(text: String) {
 /// A folder beside the test program, which is on a disk where the usual place for temporary files
 /// may be a tmpfs.
 pub fn folder_on_disk() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    let named = std::env::var_os("NVPOLL_CONTRACT_FOLDER");
+    tempfile::tempdir_in(named.unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into())).unwrap()
 }
 
 /// A file of [`SIZE_BYTES`], none of it a hole.
