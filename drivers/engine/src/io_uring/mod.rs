@@ -4,16 +4,18 @@
 //! registered file. Whatever of this the kernel does not give is done without, and said in
 //! [`IoUring::facts`](crate::Engine::facts).
 
+mod abi;
 mod queue;
 mod ring;
 
 pub use queue::IoUringQueue;
 
+use abi::{ENTRIES_MAX, REGISTERED_BYTES_MAX, setup};
 use crate::block::BlockTarget;
 use crate::bounds::check_shape;
 use crate::{Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target};
 use nvpoll_mem::PAGE_BYTES;
-use ring::{ENTRIES_MAX, REGISTERED_BYTES_MAX, Ring, setup};
+use ring::Ring;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 

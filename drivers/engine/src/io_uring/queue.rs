@@ -2,7 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use super::ring::{Entry, FileRef, Ring, op};
+use super::abi::{Entry, FileRef, op};
+use super::ring::Ring;
 use super::{Features, buffer_stride, explain_unpinned};
 use crate::block::BlockTarget;
 use crate::bounds::Bounds;

@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)]
 
+use super::abi::*;
 use nvpoll_mem::Pages;
 use std::fs::File;
 use std::io;
@@ -16,168 +17,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
-
-// Entries are composed as little-endian words.
-const _: () = assert!(cfg!(target_endian = "little"));
-
-/// Most entries of a submission ring (io_uring.c, `IORING_MAX_ENTRIES`).
-pub(super) const ENTRIES_MAX: u32 = 32_768;
-
-/// Largest registered buffer in bytes (rsrc.c, `io_buffer_validate`).
-pub(super) const REGISTERED_BYTES_MAX: usize = 1 << 30;
-
-/// Operations (`enum io_uring_op`).
-pub(super) mod op {
-    pub(in super::super) const FSYNC: u8 = 3;
-    pub(in super::super) const READ_FIXED: u8 = 4;
-    pub(in super::super) const WRITE_FIXED: u8 = 5;
-    pub(in super::super) const ASYNC_CANCEL: u8 = 14;
-    pub(in super::super) const READ: u8 = 22;
-    pub(in super::super) const WRITE: u8 = 23;
-}
-
-/// Set-up flags (`IORING_SETUP_*`).
-pub(super) mod setup {
-    pub(in super::super) const CLAMP: u32 = 1 << 4;
-    pub(in super::super) const COOP_TASKRUN: u32 = 1 << 8;
-    pub(in super::super) const SINGLE_ISSUER: u32 = 1 << 12;
-    pub(in super::super) const DEFER_TASKRUN: u32 = 1 << 13;
-    pub(in super::super) const NO_SQARRAY: u32 = 1 << 16;
-}
-
-const FEAT_SINGLE_MMAP: u32 = 1 << 0;
-const FEAT_NODROP: u32 = 1 << 1;
-const FEAT_EXT_ARG: u32 = 1 << 8;
-
-const ENTER_GETEVENTS: u32 = 1 << 0;
-const ENTER_EXT_ARG: u32 = 1 << 3;
-const ENTER_REGISTERED_RING: u32 = 1 << 4;
-
-const REGISTER_BUFFERS: u32 = 0;
-const UNREGISTER_BUFFERS: u32 = 1;
-const REGISTER_FILES: u32 = 2;
-const UNREGISTER_FILES: u32 = 3;
-const REGISTER_RING_FDS: u32 = 20;
-const UNREGISTER_RING_FDS: u32 = 21;
-
-const SQ_CQ_OVERFLOW: u32 = 1 << 1;
-
-const OFF_SQ_RING: libc::off_t = 0;
-const OFF_SQES: libc::off_t = 0x1000_0000;
-
-/// Eight words of a submission entry (`struct io_uring_sqe`).
-const ENTRY_WORDS: usize = 8;
-/// Two words of a completion entry (`struct io_uring_cqe`).
-const COMPLETION_WORDS: usize = 2;
-
-/// `struct io_sqring_offsets`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct SubmissionOffsets {
-    head: u32,
-    tail: u32,
-    ring_mask: u32,
-    ring_entries: u32,
-    flags: u32,
-    dropped: u32,
-    array: u32,
-    reserved: u32,
-    user_address: u64,
-}
-
-/// `struct io_cqring_offsets`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct CompletionOffsets {
-    head: u32,
-    tail: u32,
-    ring_mask: u32,
-    ring_entries: u32,
-    overflow: u32,
-    entries: u32,
-    flags: u32,
-    reserved: u32,
-    user_address: u64,
-}
-
-/// `struct io_uring_params`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Parameters {
-    sq_entries: u32,
-    cq_entries: u32,
-    flags: u32,
-    sq_thread_cpu: u32,
-    sq_thread_idle: u32,
-    features: u32,
-    wq_fd: u32,
-    reserved: [u32; 3],
-    sq_off: SubmissionOffsets,
-    cq_off: CompletionOffsets,
-}
-
-/// `struct __kernel_timespec`.
-#[repr(C)]
-struct KernelTimespec {
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-/// `struct io_uring_getevents_arg`.
-#[repr(C)]
-struct WaitArgument {
-    signal_mask: u64,
-    signal_mask_bytes: u32,
-    wait_us_min: u32,
-    timeout: u64,
-}
-
-/// `struct io_uring_rsrc_update`, as the ring registration takes it.
-#[repr(C)]
-struct ResourceUpdate {
-    offset: u32,
-    reserved: u32,
-    data: u64,
-}
-
-const _: () = assert!(size_of::<Parameters>() == 120);
-const _: () = assert!(size_of::<WaitArgument>() == 24);
-const _: () = assert!(size_of::<ResourceUpdate>() == 16);
-
-/// One operation as a submission entry has it: the words that differ between entries.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Entry {
-    /// Operation, entry flags, priority and file: see [`Entry::head`].
-    pub(super) head: u64,
-    /// Byte offset in the file.
-    pub(super) offset: u64,
-    /// Address of the buffer.
-    pub(super) address: u64,
-    /// Length in bytes, and above it the operation's own flags.
-    pub(super) bytes_and_flags: u64,
-    /// What the completion carries back.
-    pub(super) user_data: u64,
-}
-
-impl Entry {
-    /// The first word: `opcode` (8 bits), entry flags (8), priority (16, none), `fd` (32).
-    pub(super) const fn head(opcode: u8, file: FileRef) -> u64 {
-        const FIXED_FILE: u64 = 1 << 0;
-        match file {
-            FileRef::Registered => opcode as u64 | FIXED_FILE << 8,
-            FileRef::Descriptor(fd) => opcode as u64 | (fd as u32 as u64) << 32,
-        }
-    }
-}
-
-/// How an entry names its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileRef {
-    /// The one file that was registered.
-    Registered,
-    /// An open descriptor.
-    Descriptor(i32),
-}
 
 /// A mapping of a ring's descriptor.
 #[derive(Debug)]
@@ -533,4 +372,93 @@ impl Drop for Ring {
 
 fn checked(result: libc::c_long) -> io::Result<i64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOP: u8 = 0;
+
+    /// What older kernels leave of the set-up flags, down to none.
+    const SETS: [u32; 5] = [
+        0,
+        setup::COOP_TASKRUN,
+        setup::COOP_TASKRUN | setup::SINGLE_ISSUER,
+        setup::COOP_TASKRUN | setup::SINGLE_ISSUER | setup::DEFER_TASKRUN,
+        setup::COOP_TASKRUN
+            | setup::SINGLE_ISSUER
+            | setup::DEFER_TASKRUN
+            | setup::NO_SQARRAY
+            | setup::CLAMP,
+    ];
+
+    fn ring(flags: u32) -> Option<Ring> {
+        Ring::new(4, flags).map_err(|error| eprintln!("not tested with {flags:#x}: {error}")).ok()
+    }
+
+    fn push(ring: &mut Ring, user_data: u64) {
+        let head = Entry::head(NOP, FileRef::Descriptor(-1));
+        // SAFETY: it names no memory, and the tests below keep within the ring's four entries.
+        unsafe { ring.push(&Entry { head, user_data, ..Entry::default() }) };
+    }
+
+    #[test]
+    fn entries_come_back_in_order_past_the_rings_end_with_any_flags() {
+        for mut ring in SETS.into_iter().filter_map(ring) {
+            let (mut pushed, mut taken) = (0u64, 0);
+            for batch in (1..=4).cycle().take(40) {
+                for _ in 0..batch {
+                    push(&mut ring, pushed | 0x5eed << 32);
+                    pushed += 1;
+                }
+                assert_eq!((ring.pending(), ring.in_flight()), (batch, 0));
+                ring.enter(batch, Some(Duration::from_secs(10))).unwrap();
+                assert_eq!((ring.pending(), ring.ready()), (0, batch), "{:#x}", ring.flags());
+                for _ in 0..batch {
+                    assert_eq!(ring.take(), (taken | 0x5eed << 32, 0), "{:#x}", ring.flags());
+                    taken += 1;
+                }
+                ring.release_taken();
+                assert!(!ring.has_overflowed());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_taken_back_is_never_seen_by_the_kernel() {
+        for mut ring in SETS.into_iter().filter_map(ring) {
+            push(&mut ring, 1);
+            ring.discard_pending();
+            push(&mut ring, 2);
+            ring.enter(1, Some(Duration::from_secs(10))).unwrap();
+            assert_eq!((ring.ready(), ring.take()), (1, (2, 0)));
+            ring.release_taken();
+            ring.enter(0, None).unwrap();
+            assert_eq!(ring.ready(), 0);
+        }
+    }
+
+    #[test]
+    fn completions_without_room_are_noticed() {
+        let Some(mut ring) = ring(SETS[4]) else { return };
+        // The completion ring has eight places; nobody takes any.
+        for batch in 0..3 {
+            for entry in 0..4 {
+                push(&mut ring, 4 * batch + entry);
+            }
+            // The third has no room; the kernel may say so by an error as well.
+            let _ = ring.enter(0, None);
+        }
+        assert!(ring.has_overflowed());
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_limit() {
+        let Some(mut ring) = ring(SETS[4]) else { return };
+        let start = std::time::Instant::now();
+        ring.enter(1, Some(Duration::from_millis(30))).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(30));
+        assert_eq!(ring.ready(), 0);
+    }
 }
