@@ -70,7 +70,11 @@ mod linux {
                     ["--to", driver] => Some((*driver).to_owned()),
                     _ => None,
                 };
-                let address = the_drive(&host, name)?.address;
+                // A drive that was unplugged has a record and nothing else.
+                let address = match name.parse() {
+                    Ok(address) => address,
+                    Err(_) => the_drive(&host, name)?.address,
+                };
                 report(&host.give_back(address, &GiveBackOptions { to })?);
                 Ok(0)
             }

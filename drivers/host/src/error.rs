@@ -25,7 +25,7 @@ pub enum ErrorKind {
 #[non_exhaustive]
 pub enum HostError {
     /// A file of the system could not be read or written.
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {source}{}", path.display(), remedy_of(source))]
     Io {
         /// The verb: read, write, open, list.
         what: &'static str,
@@ -192,6 +192,16 @@ impl fmt::Display for ChangeError {
             write_list(f, &self.not_restored)?;
             write!(f, "; its state is recorded, `nvpoll unbind {}` tries again", self.address)
         }
+    }
+}
+
+/// What to do about a failure of the system, where its kind tells.
+fn remedy_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run it as root",
+        io::ErrorKind::ReadOnlyFilesystem => "; it is read-only here, as in a container",
+        io::ErrorKind::StorageFull => "; make room on that file system",
+        _ => "",
     }
 }
 

@@ -47,7 +47,8 @@ pub enum Target {
 impl Host {
     /// What a name leads to: a PCI address (`0000:01:00.0`, `01:00.0`), a device node or any link
     /// to one, or a file. Device nodes are known by their numbers, so a copy under another name
-    /// leads to the same drive. A name that a taken drive had before is found in its record.
+    /// leads to the same drive. A name that a taken drive had before is found in its record; one
+    /// that another drive has got since is refused.
     ///
     /// # Errors
     /// [`HostError::Target`] for what cannot be measured, [`HostError::Partition`] for a
@@ -58,8 +59,8 @@ impl Host {
         }
         let path = self.target_path(name);
         match self.kernel.node(&path) {
-            Ok(Node::Block(dev)) => self.resolve_block(name, dev),
-            Ok(Node::Char(dev)) => self.resolve_char(name, dev),
+            Ok(Node::Block(dev)) => self.not_renamed(name, &path, self.resolve_block(name, dev)?),
+            Ok(Node::Char(dev)) => self.not_renamed(name, &path, self.resolve_char(name, dev)?),
             Ok(Node::File(size_bytes)) => {
                 let path = self.outside(&sysfs::canonical(&path));
                 Ok(Target::File { path, size_bytes })
@@ -89,6 +90,33 @@ impl Host {
             _ => false,
         };
         if below { self.path(path) } else { path.to_owned() }
+    }
+
+    /// Refuses a name that was another drive's when that was taken: the kernel gives the lowest
+    /// free number to the next controller that comes, and the user may mean either.
+    fn not_renamed(&self, name: &str, path: &Path, target: Target) -> Result<Target, HostError> {
+        let real = self.outside(&sysfs::canonical(path));
+        let now = match &target {
+            Target::Drive { drive, .. } => Some(drive.address),
+            _ => None,
+        };
+        let was = self.records()?.into_iter().find(|record| {
+            let named = record.names(Path::new(name)).or_else(|| record.names(&real)).is_some();
+            named && Some(record.address) != now && record.is_about(self)
+        });
+        match was {
+            None => Ok(target),
+            Some(record) => Err(wrong(
+                name,
+                &format!(
+                    "this name was {}'s ({}) before nvpoll took that drive, and the kernel has \
+                     given it to another since",
+                    record.address,
+                    record.label()
+                ),
+                "name the drive that you mean by its address",
+            )),
+        }
     }
 
     fn resolve_block(&self, name: &str, dev: DevId) -> Result<Target, HostError> {

@@ -267,7 +267,8 @@ fn a_group_without_its_node_is_rolled_back() {
 #[test]
 fn what_the_machine_lacks_is_told_before_anything_is_touched() {
     const GROUP: &str = "/sys/devices/pci0000:00/0000:00:04.0/iommu_group";
-    let cases: [(fn(&Machine), UserDriver, &str); 3] = [
+    type Case = (fn(&Machine), UserDriver, &'static str);
+    let cases: [Case; 3] = [
         (|_| {}, UserDriver::UioPciGeneric, "behind the IOMMU (domain DMA)"),
         (
             |machine| std::fs::remove_file(machine.path(GROUP)).unwrap(),

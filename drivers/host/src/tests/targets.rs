@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{FIRST, drive, plain};
+use super::{FIRST, SECOND, drive, plain};
 use crate::{DevId, ErrorKind, Host, HostError, Node, TakeOptions, Target, UserDriver};
 
 fn namespace(host: &Host, name: &str) -> (String, Option<u32>) {
@@ -94,6 +94,27 @@ fn what_cannot_be_measured_is_told_with_what_can() {
             assert!(text.contains("0000:00:04.0 (nvme0, QEMU NVMe Ctrl, serial D0)"), "{text}");
         }
     }
+}
+
+#[test]
+fn a_name_that_passed_to_another_drive_is_refused() {
+    let (machine, host) = plain();
+    let first = drive(&host, FIRST);
+    let taken = host.take(&first, UserDriver::VfioPci, &TakeOptions::default()).unwrap();
+    // The second drive's controller comes anew and gets the number that became free.
+    machine.node("/dev/nvme0n1", Node::Block(DevId { major: 259, minor: 1 }));
+    machine.node("/dev/nvme0", Node::Char(DevId { major: 250, minor: 1 }));
+    for name in ["/dev/nvme0n1", "/dev/nvme0"] {
+        let error = host.resolve(name).unwrap_err();
+        assert_eq!(error.exit_status(), 2);
+        assert!(error.to_string().contains("was 0000:00:04.0's"), "{error}");
+    }
+    // By address there is no doubt, and other names are not concerned.
+    assert_eq!(namespace(&host, FIRST).0, FIRST);
+    assert_eq!(namespace(&host, "/dev/nvme1n1").0, SECOND);
+    std::fs::remove_file(machine.path("/dev/nvme0n1")).unwrap();
+    std::fs::remove_file(machine.path("/dev/nvme0")).unwrap();
+    taken.give_back().unwrap();
 }
 
 #[test]

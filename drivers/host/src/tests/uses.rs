@@ -367,6 +367,15 @@ fn a_process_that_ends_while_it_is_looked_at_is_nothing() {
 }
 
 #[test]
+fn a_driver_that_is_not_known_may_have_users() {
+    let (machine, host) = plain();
+    machine.link("/sys/bus/pci/devices/0000:00:04.0/driver", "x/pciback");
+    let uses = uses(&host);
+    assert_eq!(uses[0].kind, UseKind::Unexamined);
+    assert!(uses[0].to_string().contains("it is on pciback"), "{}", uses[0]);
+}
+
+#[test]
 fn virtual_functions_and_other_paths() {
     let (machine, host) = plain();
     machine.write("/sys/bus/pci/devices/0000:00:04.0/sriov_numvfs", "2\n");

@@ -141,6 +141,10 @@ impl fmt::Display for Use {
     }
 }
 
+/// Drivers whose users this crate finds: the kernel's own, those for userspace, and the one that
+/// only keeps others away. Any other may have given the drive to a virtual machine.
+const KNOWN_DRIVERS: [&str; 5] = ["nvme", "vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"];
+
 /// What was found on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeSignatures {
@@ -272,6 +276,10 @@ impl Survey {
         let node = PathBuf::from(drive.address.to_string());
         uses.extend(self.handles.of_controller(&self.host, drive));
         uses.extend(self.handles.of_userspace(&self.host, drive, &sysfs::canonical(&folder)));
+        if let Some(driver) = drive.driver.as_deref().filter(|name| !KNOWN_DRIVERS.contains(name)) {
+            let what = format!("it is on {driver}, whose users are not known");
+            uses.push(unexamined(&node, &what));
+        }
         if drive.virtual_functions > 0 {
             let count = drive.virtual_functions.to_string();
             uses.push(plain(UseKind::VirtualFunctions, &node, count));
