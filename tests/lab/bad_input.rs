@@ -4,7 +4,7 @@ use crate::machine::Lab;
 
 /// One line, with these words and this status; the drive is where it was.
 const CASES: &[(&str, &str, i32)] = &[
-    ("nvpoll bind 0000:00:1f.7", "no PCI device", 2),
+    ("nvpoll bind 0000:00:1f.7", "no PCI function", 2),
     ("nvpoll run ${n}p1", "partition", 2),
     ("nvpoll run $a --engine vfio", "not bound", 2),
     ("nvpoll compare $a --engines vfio --bs 100 --rw randread", "multiple", 2),
@@ -23,7 +23,7 @@ fn bad_input_is_refused_with_one_line() {
     );
     for (command, _, _) in CASES {
         script += &format!(
-            "s=0; {command} >/tmp/o 2>/tmp/e || s=$?; grep -v measurements /tmp/e | tail -n 1 | sed \"s|^|$s |\"\n"
+            "s=0; {command} >/tmp/o 2>/tmp/e || s=$?; grep -v measurements /tmp/e | head -n 1 | sed \"s|^|$s |\"\n"
         );
     }
     script += "test \"$(drive D0 driver)\" = nvme; test -b $n";

@@ -5,8 +5,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
+/// To be followed by the runtime in seconds.
 const COMPARE: &str = "nvpoll compare $a --engines vfio,io_uring,psync --rounds 2 \
-    --runtime 1 --ramp-time 200ms --json /mnt/out/result.json";
+    --ramp-time 200ms --json /mnt/out/result.json --runtime";
 
 /// Printed by the guest after each run: what has the drive, and whether its node is there.
 const STATE: &str =
@@ -50,7 +51,7 @@ fn came_back(ran: &Ran) {
 #[test]
 fn three_stacks_and_the_drive_is_back() {
     let lab = lab();
-    let ran = lab.sh(&format!("a=$(drive D0 address); {COMPARE}; {STATE}"));
+    let ran = lab.sh(&format!("a=$(drive D0 address); {COMPARE} 1; {STATE}"));
     ran.is_fine();
     came_back(&ran);
     let result = result(&lab);
@@ -76,7 +77,7 @@ fn ctrl_c_in_the_middle_gives_the_drive_back() {
     // Four seconds are in the first stack's column, which has the drive on vfio-pci.
     let lab = lab();
     let ran = lab.sh(&format!(
-        "a=$(drive D0 address); s=0; signal-after 4 INT {COMPARE} --runtime 20 || s=$?; echo \"status $s\"; {STATE}"
+        "a=$(drive D0 address); s=0; signal-after 4 INT {COMPARE} 20 || s=$?; echo \"status $s\"; {STATE}"
     ));
     ran.is_fine();
     came_back(&ran);
@@ -84,6 +85,26 @@ fn ctrl_c_in_the_middle_gives_the_drive_back() {
     let result = result(&lab);
     assert_eq!(result["complete"], false);
     println!("checked: Ctrl-C after 4 s; drive back, partial result kept and marked");
+}
+
+#[test]
+fn sigterm_gives_the_drive_back_and_sigkill_leaves_a_record_that_unbind_repairs() {
+    let lab = lab();
+    let ran = lab.sh(&format!(
+        "a=$(drive D0 address); s=0; signal-after 4 TERM {COMPARE} 20 || s=$?; echo \"status $s\"; {STATE}
+         s=0; signal-after 4 KILL {COMPARE} 20 || s=$?; echo \"killed $s, driver $(drive D0 driver)\"
+         nvpoll list 2>&1 >/dev/null; s=0; nvpoll compare $a --engines vfio 2>&1 || s=$?; echo \"second $s\"
+         nvpoll unbind --all; {STATE}"
+    ));
+    ran.is_fine();
+    let (terminated, killed) = ran.stdout.split_once("killed ").expect("both runs ended");
+    assert!(terminated.contains("status 1\nafter: nvme /dev/nvme"), "SIGTERM gives it back");
+    assert!(killed.starts_with("137, driver vfio-pci"), "SIGKILL leaves it where it was");
+    assert!(killed.contains("was left on vfio-pci"), "the next command says so");
+    assert!(killed.contains("second 3"), "nobody takes it over silently");
+    assert!(killed.contains("back with nvme\nafter: nvme /dev/nvme"), "unbind --all repairs it");
+    assert!(!killed.contains(".json\n"), "a record was left behind");
+    println!("checked: SIGTERM gives the drive back; after SIGKILL `unbind --all` does");
 }
 
 #[test]
