@@ -63,7 +63,8 @@ pub struct Namespace {
     /// Namespace identifier.
     pub nsid: u32,
     /// Block node, `/dev/nvme0n1`; `None` when the kernel has none for it (a format that it
-    /// does not read, or another command set).
+    /// does not read, or another command set). The name passes to another drive when controllers
+    /// come and go, as they do when drives are taken: ask [`Host::kernel_node`] before opening.
     pub node: Option<PathBuf>,
     /// Generic character node for passthrough, `/dev/ng0n1` (kernel 5.13 and later).
     pub generic: Option<PathBuf>,
@@ -199,6 +200,28 @@ impl Host {
                 remedy: self.choices(),
             }),
         }
+    }
+
+    /// The block node that a namespace of a drive has *now*. Whoever opens a node after a drive
+    /// was taken and given back asks for it again: the kernel gives a controller the lowest free
+    /// number, so the old name may be another drive's.
+    ///
+    /// # Errors
+    /// When the drive is not there, or the kernel has no block node for that namespace.
+    pub fn kernel_node(&self, address: PciAddress, nsid: u32) -> Result<PathBuf, HostError> {
+        let drive = self.drive(address)?;
+        let namespace = drive.namespaces.iter().find(|namespace| namespace.nsid == nsid);
+        namespace.and_then(|namespace| namespace.node.clone()).ok_or_else(|| {
+            let driver = drive.driver.as_deref().unwrap_or("no driver");
+            HostError::Unsupported {
+                address,
+                seen: format!("the kernel has no block device for its namespace {nsid}"),
+                remedy: format!(
+                    "it is on {driver}; `nvpoll list` shows what it has, `nvpoll unbind {address}` \
+                     gives a taken drive back"
+                ),
+            }
+        })
     }
 
     /// `this machine has A; B` for the end of a message about a wrong name.

@@ -180,6 +180,17 @@ impl Host {
         })
     }
 
+    /// The nodes through which a drive can be driven that is on a userspace driver already; none
+    /// on any other. In the order of [`Taken::nodes`](crate::Taken::nodes).
+    pub fn user_nodes(&self, drive: &Drive) -> Vec<PathBuf> {
+        let found = match drive.driver.as_deref().and_then(UserDriver::from_name) {
+            Some(UserDriver::VfioPci) => self.vfio_node_names(drive.address),
+            Some(UserDriver::UioPciGeneric) => self.uio_node_names(drive.address),
+            None => None,
+        };
+        found.map(|(_, nodes)| nodes).unwrap_or_default()
+    }
+
     fn vfio_node_names(&self, address: PciAddress) -> Option<(Option<u32>, Vec<PathBuf>)> {
         let group = self.iommu_group(address)?.id;
         let prefix = if self.is_made_up(group) { "noiommu-" } else { "" };

@@ -159,7 +159,9 @@ impl Drop for Taken {
 }
 
 impl Host {
-    /// Takes a drive from the kernel for a userspace driver.
+    /// Takes a drive from the kernel for a userspace driver. Close what this process has open on
+    /// it first: that does not count as use here, but it keeps the controller's number busy, and
+    /// the drive comes back under another name.
     ///
     /// # Errors
     /// [`HostError::Refused`] with the evidence when anything uses the drive or could not be

@@ -100,6 +100,8 @@ fn a_drive_that_others_bound_stays_with_their_driver_and_override() {
     assert_eq!(machine.writes(), [], "it is where it should be");
     assert_eq!(taken.give_back().unwrap().outcome, Outcome::AsItWas);
     assert_eq!(machine.state(FIRST), before);
+    let nodes = ["/dev/vfio/2", "/dev/vfio/devices/vfio0"].map(std::path::PathBuf::from);
+    assert_eq!(host.user_nodes(&drive(&host, FIRST)), nodes);
     let error = give_back(&host).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
     assert!(error.to_string().contains("(it is on vfio-pci)"), "{error}");
@@ -237,6 +239,20 @@ fn a_driver_that_refuses_is_told_with_the_kernels_reason() {
     let error = take(&host).unwrap_err().to_string();
     assert!(error.contains("binding it to vfio-pci failed: No such device"), "{error}");
     assert_eq!(machine.state(FIRST), before);
+}
+
+#[test]
+fn a_node_is_asked_for_when_it_is_opened() {
+    let (_machine, host) = plain();
+    let node = host.kernel_node(address("0000:00:05.0"), 2).unwrap();
+    assert_eq!(node, std::path::Path::new("/dev/nvme1n1"));
+    assert!(host.kernel_node(address(FIRST), 7).is_err());
+    assert_eq!(host.user_nodes(&drive(&host, FIRST)), Vec::<std::path::PathBuf>::new());
+    let taken = take(&host).unwrap();
+    let error = host.kernel_node(address(FIRST), 1).unwrap_err().to_string();
+    assert!(error.contains("no block device for its namespace 1; it is on vfio-pci"), "{error}");
+    assert_eq!(host.user_nodes(&drive(&host, FIRST)), taken.nodes());
+    taken.give_back().unwrap();
 }
 
 #[test]
