@@ -163,7 +163,8 @@ impl IoUringQueue {
         Ok(count)
     }
 
-    /// One system call: submits what is pending, and waits if there is nothing to report.
+    /// One system call: submits what is pending, and waits if nothing is there to report (the
+    /// kernel does not wait where a completion is ready already).
     ///
     /// The kernel stops at an entry that it finds invalid, having completed it with an error. What
     /// stands behind it stays pending, and goes with the next call.
@@ -257,11 +258,10 @@ impl Queue for IoUringQueue {
         if self.has_exception {
             count = self.report_exceptions(sink)?;
         }
-        let mut ready = self.ring.ready();
-        if ready == 0 || self.ring.pending() != 0 {
-            self.enter(wait, count + ready != 0)?;
-            ready = self.ring.ready();
+        if self.ring.pending() != 0 || self.ring.ready() == 0 {
+            self.enter(wait, count != 0)?;
         }
+        let ready = self.ring.ready();
         for _ in 0..ready {
             let (user_data, result) = self.ring.take();
             let Some((tag, status)) = self.complete(user_data, result) else {
