@@ -7,7 +7,9 @@ use crate::{
     Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions, Operation, OperationKind,
     Queue, QueueShape, Tag, Target, Wait,
 };
-use nvpoll_nvme::{Controller, Io, Namespace, NvmeError, Options, PairOptions, QueuePair};
+use nvpoll_nvme::{
+    Controller, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError, QueuePair,
+};
 use nvpoll_pci::Function;
 use nvpoll_pci::soft::SoftFunction;
 #[cfg(target_os = "linux")]
@@ -192,9 +194,9 @@ impl<F: Openable> Engine for Userspace<F> {
         Ok(UserspaceQueue {
             pair,
             block_log2: self.namespace.block_log2,
-            block_mask: self.namespace.block_bytes - 1,
+            io_bytes: shape.io_bytes,
             writable: self.writable,
-            empty: 0,
+            patience: EMPTY_BEFORE_CHECK,
             rejected: Vec::with_capacity(shape.depth as usize),
         })
     }
@@ -205,8 +207,10 @@ pub struct UserspaceQueue<F: Function> {
     pair: QueuePair<F>,
     block_log2: u8,
     writable: bool,
-    block_mask: u32,
-    empty: u32,
+    io_bytes: u32,
+    /// Passes that may find nothing before there is something else to look at: the controller's
+    /// health, or a refusal to report.
+    patience: u32,
     // Cold: tags of operations that were refused, to be reported by the next `reap`.
     rejected: Vec<Tag>,
 }
@@ -218,13 +222,18 @@ impl<F: Function> UserspaceQueue<F> {
         if self.rejected.len() < self.rejected.capacity() {
             self.rejected.push(tag);
         }
+        self.patience = 1;
     }
 
-    /// Whether the controller still lives, after many passes that found nothing.
+    /// Looks whether the controller still lives, unless a refusal has ended the patience.
     #[cold]
-    fn check(&mut self) -> Result<(), EngineError> {
-        self.empty = 0;
-        self.pair.check().map_err(failed)
+    fn look_around(&self) -> Result<(), EngineError> {
+        if self.rejected.is_empty() { self.pair.check().map_err(failed) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn protocol_error(&self, error: &ProtocolError) -> EngineError {
+        EngineError::Failed(format!("{}: {error}", self.pair.location()))
     }
 }
 
@@ -236,14 +245,18 @@ impl<F: Function> Queue for UserspaceQueue<F> {
             OperationKind::Write => NvmOpcode::WRITE,
             OperationKind::Flush => NvmOpcode::FLUSH,
         };
-        let aligned = (operation.offset as u32 | operation.bytes) & self.block_mask == 0;
         let allowed = self.writable || operation.kind != OperationKind::Write;
-        let io = Io {
-            opcode,
-            lba: operation.offset >> self.block_log2,
-            blocks: operation.bytes >> self.block_log2,
-        };
-        if !aligned || !allowed || self.pair.push(tag.0, io).is_err() {
+        // An offset that is no multiple of the block becomes a number beyond any namespace's blocks,
+        // because its lowest bits turn into the highest; so one comparison finds both faults.
+        let lba = operation.offset.rotate_right(self.block_log2.into());
+        let blocks = operation.bytes.rotate_right(self.block_log2.into());
+        let pushed = allowed
+            && if operation.bytes == self.io_bytes {
+                self.pair.push_whole(tag.0, opcode, lba).is_ok()
+            } else {
+                self.pair.push(tag.0, Io { opcode, lba, blocks }).is_ok()
+            };
+        if !pushed {
             self.reject(tag);
         }
     }
@@ -260,23 +273,21 @@ impl<F: Function> Queue for UserspaceQueue<F> {
         _wait: Wait,
         sink: &mut impl FnMut(Tag, IoStatus),
     ) -> Result<u32, EngineError> {
-        let reaped = self.pair.reap(&mut |tag, status| sink(Tag(tag), IoStatus::nvme(status)));
-        let mut count = match reaped {
-            Ok(count) => count,
-            Err(error) => {
-                let location = self.pair.location();
-                return Err(EngineError::Failed(format!("{location}: {error}")));
+        let mut count = 0;
+        if self.pair.has_completion() {
+            let reaped = self.pair.reap(&mut |tag, status| sink(Tag(tag), IoStatus::nvme(status)));
+            count = reaped.map_err(|error| self.protocol_error(&error))?;
+        } else {
+            self.patience -= 1;
+            if self.patience > 0 {
+                return Ok(0);
             }
-        };
-        if !self.rejected.is_empty() {
-            for tag in self.rejected.drain(..) {
-                sink(tag, IoStatus::REJECTED);
-                count += 1;
-            }
+            self.look_around()?;
         }
-        self.empty = if count == 0 { self.empty + 1 } else { 0 };
-        if self.empty == EMPTY_BEFORE_CHECK {
-            self.check()?;
+        self.patience = EMPTY_BEFORE_CHECK;
+        while let Some(tag) = self.rejected.pop() {
+            sink(tag, IoStatus::REJECTED);
+            count += 1;
         }
         Ok(count)
     }

@@ -4,6 +4,7 @@
 
 use crate::DmaBuf;
 use std::fmt;
+use std::hint::cold_path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,11 +20,12 @@ const PHASE: u64 = 1 << 48;
 /// It does not know which slots the device has fetched: the caller keeps fewer commands
 /// outstanding than the queue has entries, and then the tail never meets the head.
 pub struct SubmissionRing {
-    // Hot. `first` is the start of `memory`, which holds `entries` entries, and `tail < entries`:
-    // `push` relies on all three.
+    // Hot. `first` is the start of `memory`, which holds `words` words, and `at < words`; both are
+    // multiples of `SQ_WORDS`: `push` relies on all of it.
     first: NonNull<AtomicU64>,
-    tail: u32,
-    entries: u32,
+    /// The tail, in words.
+    at: usize,
+    words: usize,
     memory: DmaBuf,
 }
 
@@ -33,32 +35,35 @@ unsafe impl Send for SubmissionRing {}
 impl SubmissionRing {
     /// A ring of `entries` in `memory`, or `None` when it does not fit or has fewer than two.
     pub fn new(memory: DmaBuf, entries: u32) -> Option<Self> {
-        let fits = entries as usize <= memory.words().len() / SQ_WORDS;
+        let words = words(&memory, entries, SQ_WORDS)?;
         let first = NonNull::from(memory.words().first()?);
-        (fits && entries >= 2).then_some(Self { first, tail: 0, entries, memory })
+        Some(Self { first, at: 0, words, memory })
     }
 
     /// Stores an entry at the tail and advances it; the device sees nothing before the doorbell.
     #[inline(always)]
     pub fn push(&mut self, entry: [u64; SQ_WORDS]) {
-        let slot = self.tail as usize * SQ_WORDS;
         for (index, word) in entry.into_iter().enumerate() {
-            // SAFETY: `tail < entries`, and the memory holds `entries` entries of `SQ_WORDS`.
-            unsafe { self.first.add(slot + index).as_ref() }.store(word, Ordering::Relaxed);
+            // SAFETY: an entry of `SQ_WORDS` stands at `at`, which is a multiple of them below
+            // `words`.
+            unsafe { self.first.add(self.at + index).as_ref() }.store(word, Ordering::Relaxed);
         }
-        let next = self.tail + 1;
-        self.tail = if next == self.entries { 0 } else { next };
+        self.at += SQ_WORDS;
+        if self.at == self.words {
+            cold_path();
+            self.at = 0;
+        }
     }
 
     /// What the tail doorbell is to be rung with.
     #[inline(always)]
     pub fn tail(&self) -> u32 {
-        self.tail
+        (self.at / SQ_WORDS) as u32
     }
 
     /// Entries in the ring.
     pub fn entries(&self) -> u32 {
-        self.entries
+        (self.words / SQ_WORDS) as u32
     }
 
     /// The ring's address for the device.
@@ -77,13 +82,34 @@ impl SubmissionRing {
 /// An entry is new when its phase tag is the expected one, which flips each time that the head
 /// wraps (§4.6). The memory starts zeroed, so the first pass expects 1.
 pub struct CompletionRing {
-    // Hot. `first` is the start of `memory`, which holds `entries` entries, and `head < entries`:
-    // `word` relies on all three.
+    // Hot. `first` is the start of `memory`, which holds `words` words, a multiple of `CQ_WORDS`;
+    // `word` relies on it.
     first: NonNull<AtomicU64>,
-    phase: u64,
-    head: u32,
-    entries: u32,
+    head: Head,
+    words: usize,
     memory: DmaBuf,
+}
+
+/// Where the next completion is expected, and with which phase tag. Made and moved on only by its
+/// ring: `at` is a multiple of `CQ_WORDS` and below the ring's `words`.
+#[derive(Clone, Copy)]
+struct Head {
+    /// In words.
+    at: usize,
+    phase: u64,
+}
+
+impl Head {
+    /// Past one entry of a ring of `words`. At the wrap it branches rather than selects: the branch
+    /// is foreseen, and what would be selected is needed at once for the next load.
+    #[inline(always)]
+    fn advance(&mut self, words: usize) {
+        self.at += CQ_WORDS;
+        if self.at == words {
+            cold_path();
+            *self = Self { at: 0, phase: self.phase ^ PHASE };
+        }
+    }
 }
 
 // SAFETY: the memory is shared as atomics alone, and `first` points into it.
@@ -92,43 +118,65 @@ unsafe impl Send for CompletionRing {}
 impl CompletionRing {
     /// A ring of `entries` in `memory`, or `None` when it does not fit or has fewer than two.
     pub fn new(memory: DmaBuf, entries: u32) -> Option<Self> {
-        let fits = entries as usize <= memory.words().len() / CQ_WORDS;
+        let words = words(&memory, entries, CQ_WORDS)?;
         let first = NonNull::from(memory.words().first()?);
-        (fits && entries >= 2).then_some(Self { first, phase: PHASE, head: 0, entries, memory })
+        Some(Self { first, head: Head { at: 0, phase: PHASE }, words, memory })
     }
 
     /// The entry at the head, if the device has posted it: its upper word (SQ head, SQ identifier,
     /// CID, phase and status), by one acquire load.
     #[inline(always)]
     pub fn peek(&self) -> Option<u64> {
-        take_completion(self.word(1), self.phase)
+        take_completion(self.word(self.head, 1), self.head.phase)
     }
 
     /// The lower word of the entry at the head (the command's result); after
     /// [`peek`](Self::peek) returned one.
     #[inline(always)]
     pub fn result(&self) -> u64 {
-        self.word(0).load(Ordering::Relaxed)
+        self.word(self.head, 0).load(Ordering::Relaxed)
     }
 
     /// Steps past the entry at the head.
     #[inline(always)]
     pub fn advance(&mut self) {
-        let next = self.head + 1;
-        let wraps = next == self.entries;
-        self.head = if wraps { 0 } else { next };
-        self.phase ^= if wraps { PHASE } else { 0 };
+        self.head.advance(self.words);
+    }
+
+    /// Takes the entries that the device has posted, at most a ringful: each one's upper word, as
+    /// [`peek`](Self::peek) has it, goes to `each`. Returns how many were taken.
+    ///
+    /// # Errors
+    /// The first of `each`, with its entry taken.
+    #[inline(always)]
+    pub fn take<E>(&mut self, mut each: impl FnMut(u64) -> Result<(), E>) -> Result<u32, E> {
+        // A copy stays in registers, which a field does not beside stores to shared memory.
+        let mut head = self.head;
+        let mut taken = 0;
+        while let Some(upper) = take_completion(self.word(head, 1), head.phase) {
+            head.advance(self.words);
+            taken += 1;
+            if let Err(error) = each(upper) {
+                self.head = head;
+                return Err(error);
+            }
+            if head.at == self.head.at {
+                break;
+            }
+        }
+        self.head = head;
+        Ok(taken)
     }
 
     /// What the head doorbell is to be rung with.
     #[inline(always)]
     pub fn head(&self) -> u32 {
-        self.head
+        (self.head.at / CQ_WORDS) as u32
     }
 
     /// Entries in the ring.
     pub fn entries(&self) -> u32 {
-        self.entries
+        (self.words / CQ_WORDS) as u32
     }
 
     /// The ring's address for the device.
@@ -142,22 +190,28 @@ impl CompletionRing {
     }
 
     #[inline(always)]
-    fn word(&self, index: usize) -> &AtomicU64 {
+    fn word(&self, head: Head, index: usize) -> &AtomicU64 {
         debug_assert!(index < CQ_WORDS);
-        // SAFETY: `head < entries`, and the memory holds `entries` entries of `CQ_WORDS`.
-        unsafe { self.first.add(self.head as usize * CQ_WORDS + index).as_ref() }
+        // SAFETY: an entry of `CQ_WORDS` stands at `at`, which is a multiple of them below `words`.
+        unsafe { self.first.add(head.at + index).as_ref() }
     }
+}
+
+/// Words of a ring of `entries` of `entry_words` each, if it has two at least and `memory` holds it.
+fn words(memory: &DmaBuf, entries: u32, entry_words: usize) -> Option<usize> {
+    let words = (entries as usize).checked_mul(entry_words)?;
+    (entries >= 2 && words <= memory.words().len()).then_some(words)
 }
 
 impl fmt::Debug for SubmissionRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SubmissionRing(tail {} of {}, {:?})", self.tail, self.entries, self.memory)
+        write!(f, "SubmissionRing(tail {} of {}, {:?})", self.tail(), self.entries(), self.memory)
     }
 }
 
 impl fmt::Debug for CompletionRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CompletionRing(head {} of {}, {:?})", self.head, self.entries, self.memory)
+        write!(f, "CompletionRing(head {} of {}, {:?})", self.head(), self.entries(), self.memory)
     }
 }
 
@@ -182,7 +236,7 @@ impl Word for AtomicU64 {
 #[inline(always)]
 pub fn take_completion<W: Word>(upper: &W, phase: u64) -> Option<u64> {
     let word = upper.load(Ordering::Acquire);
-    (word & PHASE == phase).then_some(word)
+    ((word ^ phase) & PHASE == 0).then_some(word)
 }
 
 #[cfg(test)]
@@ -251,6 +305,42 @@ mod tests {
             ring.advance();
             phase ^= if index % 3 == 2 { PHASE } else { 0 };
         }
+    }
+
+    #[test]
+    fn taking_all_stops_at_a_ringful_and_at_an_error() {
+        let mut ring = CompletionRing::new(memory(), 3).unwrap();
+        let post = |ring: &CompletionRing, slot: usize, word: u64| {
+            ring.memory.words()[slot * 2 + 1].store(word, Ordering::Release);
+        };
+        let all = |ring: &mut CompletionRing| {
+            let mut seen = Vec::new();
+            let taken = ring.take(|word| {
+                seen.push(word & !PHASE);
+                if word & 7 == 7 { Err(word & !PHASE) } else { Ok(()) }
+            });
+            (taken, seen)
+        };
+        assert_eq!(all(&mut ring), (Ok(0), vec![]));
+        (0..3).for_each(|slot| post(&ring, slot, PHASE | slot as u64));
+        assert_eq!(all(&mut ring), (Ok(3), vec![0, 1, 2]), "across the wrap");
+        assert_eq!(ring.head(), 0);
+        assert_eq!(all(&mut ring), (Ok(0), vec![]), "the phase flipped");
+        post(&ring, 0, 7);
+        post(&ring, 1, 1);
+        assert_eq!(all(&mut ring), (Err(7), vec![7]));
+        assert_eq!(ring.head(), 1, "the entry with the error is taken");
+        assert_eq!(all(&mut ring), (Ok(1), vec![1]));
+        // A device that posts as fast as the host takes does not keep it for ever.
+        (0..2).for_each(|slot| post(&ring, slot, PHASE));
+        post(&ring, 2, 2);
+        let memory = ring.memory.clone();
+        let again = |_| {
+            memory.words()[5].store(PHASE, Ordering::Release);
+            Ok::<_, ()>(())
+        };
+        assert_eq!((ring.take(again), ring.head()), (Ok(3), 2));
+        assert_eq!(ring.take(|_| Err(())), Err(()), "the fourth is there");
     }
 
     /// Every interleaving that the memory model allows: whoever sees the phase tag sees the data.

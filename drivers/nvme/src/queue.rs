@@ -17,11 +17,36 @@ use crate::prp::Lists;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
 use nvpoll_pci::Function;
-use nvpoll_spec::{NvmOpcode, Status, SubmissionEntry, reg};
+use nvpoll_spec::{NvmOpcode, Status, reg};
 use std::sync::Arc;
 
-/// What [`Slot::outstanding`] holds when no command is.
-const IDLE: u32 = u32::MAX;
+/// What [`Slot::outstanding`] holds when no command is. It would be CID FFFFh, which is no slot's.
+const IDLE: Name = Name(u32::MAX);
+
+/// A command's name as its completion has it, in bits 47:16 of the entry's upper half: the SQ
+/// identifier and, above it, the CID (§4.6, Figures 124 and 125).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name(u32);
+
+impl Name {
+    fn new(qid: u16, cid: u16) -> Self {
+        Self(u32::from(cid) << 16 | u32::from(qid))
+    }
+
+    #[inline(always)]
+    fn of_completion(upper: u64) -> Self {
+        Self((upper >> 16) as u32)
+    }
+
+    #[inline(always)]
+    fn cid(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    fn qid(self) -> u16 {
+        self.0 as u16
+    }
+}
 
 /// The queue pair that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +78,51 @@ struct Slot {
     prp1: u64,
     /// Second entry for a command of the full length.
     prp2: u64,
-    /// The outstanding command's CID, or [`IDLE`].
-    outstanding: u32,
-    /// The next command's CID.
-    cid: u16,
-    tag: u16,
+    /// The outstanding command, or [`IDLE`].
+    outstanding: Name,
+    next: Name,
+}
+
+/// All slots, and what it takes to find a completion's.
+struct Slots {
+    all: Box<[Slot]>,
+    /// The CID's lower bits, which number the slot.
+    mask: u32,
+    /// Added to a command's name for the next of the same slot: one in the bits above.
+    generation: u32,
+}
+
+impl Slots {
+    /// The slot whose command ends by this completion; it is idle from now on.
+    #[inline(always)]
+    fn settle(&mut self, upper: u64) -> Option<u16> {
+        let name = Name::of_completion(upper);
+        let index = self.index(name);
+        let slot = self.all.get_mut(index)?;
+        if slot.outstanding != name {
+            return None;
+        }
+        slot.outstanding = IDLE;
+        slot.next = Name(name.0.wrapping_add(self.generation));
+        Some(index as u16)
+    }
+
+    #[inline(always)]
+    fn index(&self, name: Name) -> usize {
+        (name.0 >> 16 & self.mask) as usize
+    }
+
+    /// What is wrong with a completion that [`settle`](Self::settle) does not take.
+    #[cold]
+    fn stray(&self, qid: u16, upper: u64) -> ProtocolError {
+        let name = Name::of_completion(upper);
+        let (cid, sq_id) = (name.cid(), name.qid());
+        let slot = self.all.get(self.index(name));
+        match slot.filter(|slot| slot.outstanding == Name::new(qid, cid)) {
+            Some(_) => ProtocolError::WrongQueue { qid, sq_id },
+            None => ProtocolError::UnknownCid { qid, cid },
+        }
+    }
 }
 
 /// An I/O that is cut into pieces: how many are outstanding, and the first error among them.
@@ -72,21 +137,25 @@ pub struct QueuePair<F: Function> {
     // Hot: read or written for each I/O.
     submissions: SubmissionRing,
     completions: CompletionRing,
+    slots: Slots,
+    /// An entry that says nothing but its namespace: its first word.
+    blank: u64,
+    /// An I/O of the full length is one command when it starts below this logical block.
+    whole_lbas: u64,
+    io_blocks_z: u64,
+    /// Blocks of an I/O of the full length.
+    io_blocks: u32,
+    qid: u16,
+    /// Most commands that an I/O of the full length is cut into.
+    pieces_max: u16,
+    rung: u32,
     tail: F::Doorbell,
     head: F::Doorbell,
-    slots: Box<[Slot]>,
-    slot_mask: u16,
-    qid: u16,
-    nsid: u32,
-    /// Blocks of an I/O of the full length, which is never cut when it equals `piece_blocks`.
-    io_blocks: u32,
+    // Cold from here on; `pieces` is empty where no I/O is cut.
+    pieces: Box<[Pieces]>,
     /// Most blocks that one command carries.
     piece_blocks: u32,
     blocks: u64,
-    rung: u32,
-    // Cold from here on; `pieces` is empty where no I/O is cut.
-    pieces: Box<[Pieces]>,
-    pieces_max: u16,
     block_log2: u8,
     stride: usize,
     buffers: DmaBuf,
@@ -144,7 +213,7 @@ impl<F: Function> QueuePair<F> {
         let tail = controller.doorbell(reg::sq_tail_doorbell(qid, stride_bytes))?;
         let head = controller.doorbell(reg::cq_head_doorbell(qid, stride_bytes))?;
         let slots: Box<[Slot]> =
-            (0..tags * pieces_max).map(|slot| layout.slot(slot, &buffers, &lists)).collect();
+            (0..tags * pieces_max).map(|slot| layout.slot(qid, slot, &buffers, &lists)).collect();
         let cut = if pieces_max > 1 { usize::from(tags) } else { 0 };
         // The last step that can fail: from here on the device knows the memory, and dropping the
         // pair takes it back.
@@ -157,18 +226,23 @@ impl<F: Function> QueuePair<F> {
         Ok(Self {
             submissions,
             completions,
+            slots: Slots {
+                all: slots,
+                mask: layout.slot_mask.into(),
+                generation: (u32::from(layout.slot_mask) + 1) << 16,
+            },
+            blank: first_word(NvmOpcode::FLUSH, 0, namespace.nsid),
+            whole_lbas: layout.whole_lbas(namespace),
+            io_blocks_z: blocks_z(layout.io_blocks),
+            io_blocks: layout.io_blocks,
+            qid,
+            pieces_max,
+            rung: 0,
             tail,
             head,
-            slot_mask: layout.slot_mask,
-            slots,
-            qid,
-            nsid: namespace.nsid,
-            io_blocks: layout.io_blocks,
+            pieces: vec![Pieces { left: 0, status: Status::SUCCESS }; cut].into(),
             piece_blocks: layout.piece_blocks,
             blocks: namespace.blocks,
-            rung: 0,
-            pieces: vec![Pieces { left: 0, status: Status::SUCCESS }; cut].into(),
-            pieces_max,
             block_log2: namespace.block_log2,
             stride,
             buffers,
@@ -177,35 +251,64 @@ impl<F: Function> QueuePair<F> {
         })
     }
 
+    /// Reads to or writes from the whole of `tag`'s buffer, from block `lba` on: an I/O of the full
+    /// length, which is the usual one. The device sees nothing before [`kick`](Self::kick).
+    ///
+    /// # Errors
+    /// [`Rejected`] as with [`push`](Self::push).
+    #[inline(always)]
+    pub fn push_whole(&mut self, tag: u16, opcode: NvmOpcode, lba: u64) -> Result<(), Rejected> {
+        if lba >= self.whole_lbas || opcode == NvmOpcode::FLUSH {
+            return self.push_other(tag, opcode, lba, self.io_blocks);
+        }
+        let slot = self.slots.all.get_mut(usize::from(tag)).ok_or(Rejected)?;
+        if slot.outstanding != IDLE {
+            return Err(Rejected);
+        }
+        let prps = (slot.prp1, slot.prp2);
+        self.store(tag, opcode, lba, self.io_blocks_z, prps);
+        Ok(())
+    }
+
     /// Stores `io`'s entry under `tag`, whose buffer its data goes to or comes from. The device
     /// sees nothing before [`kick`](Self::kick).
     ///
     /// # Errors
     /// [`Rejected`] when the I/O reaches beyond the namespace or the queue's I/O size, the tag is
     /// not below the depth, or its last I/O is still in flight; nothing was stored then.
-    #[inline(always)]
     pub fn push(&mut self, tag: u16, io: Io) -> Result<(), Rejected> {
-        let inside = io.blocks.wrapping_sub(1) < self.io_blocks
-            && io.lba.checked_add(u64::from(io.blocks)).is_some_and(|end| end <= self.blocks);
-        if io.opcode == NvmOpcode::FLUSH {
+        self.push_other(tag, io.opcode, io.lba, io.blocks)
+    }
+
+    /// [`push`](Self::push), with scalars, which the hot path need not put in memory first.
+    #[inline(never)]
+    fn push_other(
+        &mut self,
+        tag: u16,
+        opcode: NvmOpcode,
+        lba: u64,
+        blocks: u32,
+    ) -> Result<(), Rejected> {
+        if opcode == NvmOpcode::FLUSH {
             return self.push_flush(tag);
         }
+        let inside = blocks.wrapping_sub(1) < self.io_blocks
+            && lba.checked_add(u64::from(blocks)).is_some_and(|end| end <= self.blocks);
         if !inside {
             return Err(Rejected);
         }
         if self.pieces_max > 1 {
-            return self.push_pieces(tag, io);
+            return self.push_pieces(tag, Io { opcode, lba, blocks });
         }
-        let slot = self.slots.get_mut(usize::from(tag)).ok_or(Rejected)?;
-        if slot.outstanding != IDLE {
-            return Err(Rejected);
-        }
-        let (prp1, mut prp2) = (slot.prp1, slot.prp2);
-        if io.blocks != self.io_blocks {
-            prp2 = self.short_prps(tag, 0, io.blocks).1;
-        }
-        self.store(tag, io, prp1, prp2);
+        self.require_idle(tag)?;
+        let prps = self.short_prps(tag, 0, blocks);
+        self.store(tag, opcode, lba, blocks_z(blocks), prps);
         Ok(())
+    }
+
+    fn require_idle(&self, slot: u16) -> Result<(), Rejected> {
+        let slot = self.slots.all.get(usize::from(slot)).ok_or(Rejected)?;
+        if slot.outstanding == IDLE { Ok(()) } else { Err(Rejected) }
     }
 
     /// Rings the tail doorbell once for all that was pushed since the last time.
@@ -218,6 +321,12 @@ impl<F: Function> QueuePair<F> {
         }
     }
 
+    /// Whether a completion is there to [`reap`](Self::reap): the shortest look.
+    #[inline(always)]
+    pub fn has_completion(&self) -> bool {
+        self.completions.peek().is_some()
+    }
+
     /// Takes the completions that are there, at most a queue's worth, and reports each I/O that
     /// they complete with its tag; then rings the head doorbell once. Returns the I/Os reported.
     ///
@@ -225,35 +334,39 @@ impl<F: Function> QueuePair<F> {
     /// [`ProtocolError`] when a completion names no outstanding command: the run is void.
     #[inline(always)]
     pub fn reap(&mut self, sink: &mut impl FnMut(u16, Status)) -> Result<u32, ProtocolError> {
+        if self.pieces_max > 1 {
+            return self.reap_pieces(sink);
+        }
+        let Self { completions, slots, qid, .. } = self;
+        let taken = completions.take(|upper| {
+            let Some(tag) = slots.settle(upper) else { return Err(slots.stray(*qid, upper)) };
+            sink(tag, Status::from_entry((upper >> 48) as u16));
+            Ok(())
+        })?;
+        if taken > 0 {
+            self.head.ring(completions.head());
+        }
+        Ok(taken)
+    }
+
+    /// [`reap`](Self::reap) where I/Os are cut, so that a slot is not a tag.
+    #[inline(always)]
+    fn reap_pieces(&mut self, sink: &mut impl FnMut(u16, Status)) -> Result<u32, ProtocolError> {
+        let Self { completions, slots, pieces, qid, pieces_max, .. } = self;
         let mut reported = 0;
-        let mut taken = 0;
-        while taken < self.completions.entries() {
-            let Some(upper) = self.completions.peek() else { break };
-            self.completions.advance();
-            taken += 1;
-            let (cid, status) = ((upper >> 32) as u16, Status::from_entry((upper >> 48) as u16));
-            let slot = self.slots.get_mut(usize::from(cid & self.slot_mask));
-            let Some(slot) = slot.filter(|slot| slot.outstanding == u32::from(cid)) else {
-                return Err(ProtocolError::UnknownCid { qid: self.qid, cid });
-            };
-            if (upper >> 16) as u16 != self.qid {
-                return Err(ProtocolError::WrongQueue {
-                    qid: self.qid,
-                    sq_id: (upper >> 16) as u16,
-                });
-            }
-            slot.outstanding = IDLE;
-            slot.cid = cid.wrapping_add(self.slot_mask + 1);
-            let tag = slot.tag;
-            if self.pieces_max > 1 {
-                reported += self.finish_piece(tag, status, sink);
-            } else {
+        let taken = completions.take(|upper| {
+            let Some(slot) = slots.settle(upper) else { return Err(slots.stray(*qid, upper)) };
+            let tag = slot / *pieces_max;
+            let status = Status::from_entry((upper >> 48) as u16);
+            if let Some(status) = pieces.get_mut(usize::from(tag)).and_then(|io| io.end_one(status))
+            {
                 sink(tag, status);
                 reported += 1;
             }
-        }
+            Ok(())
+        })?;
         if taken > 0 {
-            self.head.ring(self.completions.head());
+            self.head.ring(completions.head());
         }
         Ok(reported)
     }
@@ -294,20 +407,23 @@ impl<F: Function> QueuePair<F> {
     }
 
     fn tags(&self) -> usize {
-        self.slots.len() / usize::from(self.pieces_max)
+        self.slots.all.len() / usize::from(self.pieces_max)
     }
 
     /// Marks `slot` outstanding and stores its entry. The slot is one of this queue's.
     #[inline(always)]
-    fn store(&mut self, slot: u16, io: Io, prp1: u64, prp2: u64) {
-        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
-        state.outstanding = u32::from(state.cid);
-        let mut entry =
-            SubmissionEntry::io(io.opcode, self.nsid, io.lba, io.blocks.wrapping_sub(1) as u16);
-        entry.cid = state.cid;
-        entry.prp1 = prp1;
-        entry.prp2 = prp2;
-        self.submissions.push(entry.to_words());
+    fn store(&mut self, slot: u16, opcode: NvmOpcode, lba: u64, blocks_z: u64, prps: (u64, u64)) {
+        let Some(slot) = self.slots.all.get_mut(usize::from(slot)) else { return };
+        slot.outstanding = slot.next;
+        let cid = slot.next.cid();
+        let (prp1, prp2) = prps;
+        let words = [self.blank | first_word(opcode, cid, 0), 0, 0, prp1, prp2, lba, blocks_z, 0];
+        debug_assert_eq!(words, {
+            let nsid = (self.blank >> 32) as u32;
+            let io = nvpoll_spec::SubmissionEntry::io(opcode, nsid, lba, blocks_z as u16);
+            nvpoll_spec::SubmissionEntry { cid, prp1, prp2, ..io }.to_words()
+        });
+        self.submissions.push(words);
     }
 
     /// A flush has no data, no range, and is never cut.
@@ -316,10 +432,10 @@ impl<F: Function> QueuePair<F> {
         let slot = tag.checked_mul(self.pieces_max).ok_or(Rejected)?;
         if self.pieces_max > 1 {
             self.begin(tag, 1)?;
-        } else if self.slots.get(usize::from(slot)).is_none_or(|slot| slot.outstanding != IDLE) {
-            return Err(Rejected);
+        } else {
+            self.require_idle(slot)?;
         }
-        self.store(slot, Io { opcode: NvmOpcode::FLUSH, lba: 0, blocks: 1 }, 0, 0);
+        self.store(slot, NvmOpcode::FLUSH, 0, 0, (0, 0));
         Ok(())
     }
 
@@ -332,9 +448,9 @@ impl<F: Function> QueuePair<F> {
         let mut done = 0;
         for piece in 0..count {
             let blocks = each + u32::from(piece < longer);
-            let (prp1, prp2) = self.short_prps(tag, done, blocks);
-            let part = Io { opcode: io.opcode, lba: io.lba + u64::from(done), blocks };
-            self.store(first + piece as u16, part, prp1, prp2);
+            let prps = self.short_prps(tag, done, blocks);
+            let lba = io.lba + u64::from(done);
+            self.store(first + piece as u16, io.opcode, lba, blocks_z(blocks), prps);
             done += blocks;
         }
         Ok(())
@@ -357,25 +473,28 @@ impl<F: Function> QueuePair<F> {
         let bytes = (blocks as usize) << self.block_log2;
         self.lists.prps(&self.buffers, self.stride, usize::from(tag), offset, bytes)
     }
+}
 
-    /// Counts a piece down; the last one reports its I/O with the first error among all pieces.
-    fn finish_piece(
-        &mut self,
-        tag: u16,
-        status: Status,
-        sink: &mut impl FnMut(u16, Status),
-    ) -> u32 {
-        let Some(pieces) = self.pieces.get_mut(usize::from(tag)) else { return 0 };
-        if pieces.status.is_success() {
-            pieces.status = status;
+impl Pieces {
+    /// Counts a piece down; with the last one the I/O has ended, by the first error among all.
+    fn end_one(&mut self, status: Status) -> Option<Status> {
+        if self.status.is_success() {
+            self.status = status;
         }
-        pieces.left -= 1;
-        if pieces.left > 0 {
-            return 0;
-        }
-        sink(tag, pieces.status);
-        1
+        self.left = self.left.saturating_sub(1);
+        (self.left == 0).then_some(self.status)
     }
+}
+
+/// NLB in CDW12 (§6.9, Figure 381): zero-based, and 16 bits are enough for any command.
+fn blocks_z(blocks: u32) -> u64 {
+    u64::from(blocks.wrapping_sub(1) as u16)
+}
+
+/// The first word of an I/O command's entry (§4.2, Figure 104): opcode, no flags, CID, namespace.
+#[inline(always)]
+fn first_word(opcode: NvmOpcode, cid: u16, nsid: u32) -> u64 {
+    u64::from(nsid) << 32 | u64::from(cid) << 16 | u64::from(opcode.0)
 }
 
 impl<F: Function> Drop for QueuePair<F> {
@@ -477,15 +596,22 @@ impl Layout {
         })
     }
 
-    /// Slot `slot` with the PRPs of its part of a full-length I/O.
-    fn slot(&self, slot: u16, buffers: &DmaBuf, lists: &Lists) -> Slot {
-        let tag = slot / self.pieces_max;
+    /// Below which logical block an I/O of the full length is one command, and in the namespace.
+    fn whole_lbas(&self, namespace: &Namespace) -> u64 {
+        match namespace.blocks.checked_sub(self.io_blocks.into()) {
+            Some(last) if self.pieces_max == 1 => last + 1,
+            _ => 0,
+        }
+    }
+
+    /// Slot `slot` with the PRPs of a full-length I/O, where that is one command.
+    fn slot(&self, qid: u16, slot: u16, buffers: &DmaBuf, lists: &Lists) -> Slot {
         let (prp1, prp2) = if self.pieces_max == 1 {
             let bytes = (self.io_blocks as usize) << self.block_log2;
-            lists.prps(buffers, self.stride, usize::from(tag), 0, bytes)
+            lists.prps(buffers, self.stride, usize::from(slot), 0, bytes)
         } else {
             (0, 0)
         };
-        Slot { prp1, prp2, outstanding: IDLE, cid: slot, tag }
+        Slot { prp1, prp2, outstanding: IDLE, next: Name::new(qid, slot) }
     }
 }
