@@ -2,6 +2,7 @@
 
 use crate::spy::Event;
 use crate::support::*;
+use nvpoll_nvme::limits::{COMMAND_BYTES_MAX, IO_BYTES_MAX};
 use nvpoll_nvme::{NvmeError, PairOptions, QueuePair, Rejected};
 use nvpoll_soft::{FaultAction, FaultRule};
 use nvpoll_spec::{NvmOpcode, Status};
@@ -152,6 +153,25 @@ fn the_deepest_queue_completes_in_one_pass() {
         tags.sort_unstable();
         assert_eq!(tags, (0..0x7fff).collect::<Vec<_>>());
     }
+}
+
+/// 64 MiB from one tag, in as many commands as the driver's own limit makes of them.
+#[test]
+fn the_longest_io_moves_every_byte() {
+    let bench = Bench::new(options("soft:size=65M,mdts=0,lba=4k,stepped"));
+    let (bytes, blocks) = (IO_BYTES_MAX as usize, IO_BYTES_MAX / 4096);
+    let mut pair = bench.pair(1, blocks);
+    assert_eq!(u32::from(pair.pieces_max()), IO_BYTES_MAX / COMMAND_BYTES_MAX);
+    let mut data = vec![0; bytes];
+    Random(1).fill(&mut data);
+    pair.fill(0, &data);
+    assert_eq!(run(&mut pair, 0, write(256, blocks)), Status::SUCCESS);
+    pair.fill(0, &vec![0; bytes]);
+    assert_eq!(run(&mut pair, 0, read(256, blocks)), Status::SUCCESS);
+    let mut back = vec![0; bytes];
+    pair.copy_out(0, &mut back);
+    assert!(back == data);
+    assert_eq!(bench.soft.counters().written_bytes, bytes as u64);
 }
 
 #[test]

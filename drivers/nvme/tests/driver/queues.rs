@@ -128,13 +128,14 @@ fn memory_stays_until_the_queues_are_deleted() {
     let bench = Bench::new(options("soft:size=1M,mdts=8k,stepped"));
     let hold = FaultAction::Delay(std::time::Duration::ZERO);
     bench.soft.faults().add(FaultRule::all(hold).on_queue(1));
-    let mut pair = bench.pair(4, 40);
+    let mut pair = bench.pair(5, 40);
     for tag in 0..4 {
         pair.push(tag, write(u64::from(tag) * 40, 40)).unwrap();
     }
     pair.kick();
     assert_eq!(reap(&mut pair), []);
-    // One that is pushed and never kicked is nobody's.
+    // And one of which the device never hears.
+    pair.push(4, write(160, 40)).unwrap();
     bench.log.take_events();
     drop(pair);
     let events = bench.log.take_events();

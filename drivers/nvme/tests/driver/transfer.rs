@@ -98,7 +98,12 @@ fn check(case: &Case) {
 
 fn config(cases: u32) -> ProptestConfig {
     // A failing case prints its parameters and its seed, which are all that it depends on.
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        max_shrink_time: 30_000,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
