@@ -12,7 +12,7 @@ use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan};
 use crate::workload::{Suite, Workload};
 use nvpoll_engine::EngineKind;
-use nvpoll_host::Host;
+use nvpoll_host::{Holder, Host};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
         preflight::check_available(column.kind)?;
         column.targets()?;
         for subject in &column.subjects {
-            check_bound(subject, plan, column.kind)?;
+            check_bound(host, subject, plan, column.kind)?;
             let Some((size_bytes, lba_bytes)) = subject.known_geometry() else { continue };
             for workload in &plan.workloads {
                 let fits = workload.span(size_bytes, lba_bytes);
@@ -220,15 +220,33 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
     Ok(())
 }
 
-/// `run` takes no drive by itself: taking one is a command of its own, or `compare`'s.
-fn check_bound(subject: &Subject, plan: &Plan, kind: EngineKind) -> Result<(), Failure> {
-    if plan.command == "run" && kind.info().takes_drive && !subject.is_bound() {
-        let name = &subject.name;
-        return Err(Failure::usage(format!(
-            "{name} is not bound to a userspace driver; `nvpoll bind {name}` does that, or `nvpoll compare {name}`, which also gives it back"
-        )));
+/// Whether an engine that needs a bound drive may have this one. `run` takes no drive by itself:
+/// taking one is a command of its own, or `compare`'s. A drive that is bound was bound to stay, by
+/// `nvpoll bind` or by somebody else; one that a process holds, or a crash left, is not ours to use.
+fn check_bound(
+    host: &Host,
+    subject: &Subject,
+    plan: &Plan,
+    kind: EngineKind,
+) -> Result<(), Failure> {
+    let What::Drive { drive, .. } = &subject.what else { return Ok(()) };
+    if !kind.info().takes_drive {
+        return Ok(());
     }
-    Ok(())
+    let name = &subject.name;
+    if !subject.is_bound() {
+        return match plan.command.as_str() {
+            "run" => Err(Failure::usage(format!(
+                "{name} is not bound to a userspace driver; `nvpoll bind {name}` does that, or `nvpoll compare {name}`, which also gives it back"
+            ))),
+            _ => Ok(()),
+        };
+    }
+    let leftovers = host.leftovers()?;
+    let held = leftovers.iter().find(|leftover| {
+        leftover.address == drive.address && leftover.holder != Holder::Persistent
+    });
+    held.map_or(Ok(()), |held| Err(Failure::refused(held.to_string())))
 }
 
 /// Checks, runs, and reports.
