@@ -24,7 +24,7 @@ use std::sync::Arc;
 const IDLE: Name = Name(u32::MAX);
 
 /// A command's name as its completion has it, in bits 47:16 of the entry's upper half: the SQ
-/// identifier and, above it, the CID (§4.6, Figures 124 and 125).
+/// identifier and, above it, the CID (§4.6).
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name(u32);
 
@@ -486,7 +486,7 @@ impl Pieces {
     }
 }
 
-/// NLB in CDW12 (§6.9, Figure 381): zero-based, and 16 bits are enough for any command.
+/// NLB in CDW12 (§6.9): zero-based, and 16 bits are enough for any command.
 fn blocks_z(blocks: u32) -> u64 {
     u64::from(blocks.wrapping_sub(1) as u16)
 }

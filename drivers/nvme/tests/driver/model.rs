@@ -200,7 +200,12 @@ impl Model {
             state.buffer[..length].copy_from_slice(&self.image[place]);
         }
         state.flight = Some((io, Vec::new()));
-        assert_eq!(self.pair.push(tag, io), Ok(()), "tag {tag}, {io:?}");
+        let whole = io.blocks == self.io_blocks && !self.random.one_in(4);
+        let pushed = match whole {
+            true => self.pair.push_whole(tag, io.opcode, io.lba),
+            false => self.pair.push(tag, io),
+        };
+        assert_eq!(pushed, Ok(()), "tag {tag}, {io:?}");
         self.pushed.push_back(tag);
     }
 
@@ -236,6 +241,14 @@ impl Model {
         }
         for (tag, io) in tries {
             assert_eq!(self.pair.push(tag, io), Err(Rejected), "tag {tag}, {io:?}");
+            // Of the full length, it may be one that fits.
+            let all = self.soft.options().size_bytes / self.block_bytes;
+            let end = io.lba.checked_add(self.io_blocks.into());
+            let fits = idle == Some(tag) && end.is_some_and(|end| end <= all);
+            if !fits {
+                let pushed = self.pair.push_whole(tag, io.opcode, io.lba);
+                assert_eq!(pushed, Err(Rejected), "tag {tag}, whole, {io:?}");
+            }
         }
     }
 

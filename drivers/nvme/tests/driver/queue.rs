@@ -22,14 +22,18 @@ fn a_queue_is_full_at_its_depth_and_not_before() {
         for tag in 0..15 {
             assert_eq!(pair.push(tag, read(tag.into(), 1)), Ok(()));
             assert_eq!(pair.push(tag, read(tag.into(), 1)), Err(Rejected), "pushed, not kicked");
+            assert_eq!(pair.push_whole(tag, NvmOpcode::READ, 0), Err(Rejected));
         }
         pair.kick();
         for tag in 0..=15 {
             assert_eq!(pair.push(tag, read(0, 1)), Err(Rejected), "in flight, or none");
             assert_eq!(pair.push(tag, FLUSH), Err(Rejected));
+            assert_eq!(pair.push_whole(tag, NvmOpcode::WRITE, 0), Err(Rejected));
         }
+        assert!(!pair.has_completion());
         assert_eq!(reap(&mut pair), []);
         bench.soft.release_held();
+        assert!(pair.has_completion());
         let tags: Vec<u16> = reap(&mut pair).into_iter().map(|(tag, _)| tag).collect();
         assert_eq!(tags, (0..15).collect::<Vec<_>>());
     }
@@ -77,11 +81,17 @@ fn what_lies_outside_is_rejected() {
         ] {
             assert_eq!(pair.push(0, io), Err(Rejected), "{io:?}");
         }
+        let last = 2048 - u64::from(io_blocks);
+        for lba in [last + 1, 2047, 2048, 1 << 63, u64::MAX - u64::from(io_blocks) + 1, u64::MAX] {
+            assert_eq!(pair.push_whole(0, NvmOpcode::WRITE, lba), Err(Rejected), "{lba}");
+        }
+        assert_eq!(pair.push_whole(2, NvmOpcode::READ, 0), Err(Rejected), "no such tag");
         pair.kick();
-        assert_eq!(
-            run(&mut pair, 0, read(2048 - u64::from(io_blocks), io_blocks)),
-            Status::SUCCESS
-        );
+        pair.push_whole(0, NvmOpcode::READ, last).unwrap();
+        pair.push_whole(1, NvmOpcode::FLUSH, u64::MAX).unwrap();
+        pair.kick();
+        assert_eq!(reap(&mut pair), [(0, Status::SUCCESS), (1, Status::SUCCESS)]);
+        assert_eq!(run(&mut pair, 0, read(last, io_blocks)), Status::SUCCESS);
         assert_eq!(run(&mut pair, 1, read(2047, 1)), Status::SUCCESS);
     }
     assert_eq!(bench.soft.counters().failed, 0);
