@@ -10,8 +10,9 @@
 
 use super::control::{Control, Progress};
 use crate::measure::{Clock, Direction, Recorder};
-use crate::workload::Generator;
+use crate::workload::{Generator, Sink};
 use nvpoll_engine::{EngineError, IoStatus, Operation, OperationKind, Queue, Tag, Wait};
+use std::hint::cold_path;
 
 /// Named limits of the loop.
 pub mod limits {
@@ -57,9 +58,14 @@ pub struct LaneResult {
 /// An I/O in flight.
 #[derive(Clone, Copy)]
 struct Sent {
+    /// When, or [`NEVER`] once it has failed.
     ticks: u64,
-    operation: Operation,
+    offset: u64,
+    kind: OperationKind,
 }
+
+/// Before any window: an I/O that was sent then has no latency that counts.
+const NEVER: u64 = 0;
 
 /// One lane's memory, all of it made before the loop starts.
 pub struct Lane {
@@ -68,22 +74,33 @@ pub struct Lane {
     recorder: Recorder,
     /// By tag.
     sent: Box<[Sent]>,
-    /// Last in, first out, so that the warmest tag is used next.
-    free: Vec<Tag>,
-    done: Vec<(Tag, IoStatus)>,
+    idle: Idle,
+}
+
+/// The tags that are not in flight: last in, first out, so that the warmest is used next.
+struct Idle {
+    tags: Box<[Tag]>,
+    /// How many of `tags` are idle, from its start on; not more than there are.
+    count: usize,
+}
+
+impl Idle {
+    fn in_flight(&self) -> usize {
+        self.tags.len() - self.count
+    }
 }
 
 impl Lane {
     /// A lane that keeps `depth` I/Os of `generator`'s in flight.
     pub fn new(clock: Clock, generator: Generator, depth: u16) -> Self {
-        let nothing = Operation { kind: OperationKind::Flush, offset: 0, bytes: 0 };
+        let tags: Box<[Tag]> = (0..depth).rev().map(Tag).collect();
         Self {
             clock,
             generator,
             recorder: Recorder::new(),
-            sent: vec![Sent { ticks: 0, operation: nothing }; depth.into()].into(),
-            free: (0..depth).rev().map(Tag).collect(),
-            done: Vec::with_capacity(depth.into()),
+            sent: vec![Sent { ticks: 0, offset: 0, kind: OperationKind::Flush }; depth.into()]
+                .into(),
+            idle: Idle { count: tags.len(), tags },
         }
     }
 
@@ -110,42 +127,45 @@ impl Lane {
         loop {
             self.submit(queue, &mut pass, now);
             queue.kick()?;
-            now = self.reap(queue, &mut pass)?;
-            self.account(&mut pass, now)?;
-            if now >= pass.alarm || pass.left == 0 {
+            let before = self.idle.count;
+            self.reap(queue, &mut pass)?;
+            now = self.clock.now();
+            pass.advance(now, self.idle.tags.len() - before);
+            self.account(&mut pass, before, now)?;
+            if now >= pass.alarm {
                 let stop = control.is_stopped();
                 progress.publish(pass.completed);
-                if let Some(result) = pass.ring(now, stop, &self.clock)? {
+                if let Some(result) = pass.ring(now, self.idle.in_flight(), stop, &self.clock)? {
                     return Ok(result);
                 }
             }
         }
     }
 
-    /// Submits with every free tag.
+    /// Submits with every idle tag.
     #[inline(always)]
     fn submit<Q: Queue>(&mut self, queue: &mut Q, pass: &mut Pass, now: u64) {
-        while pass.left > 0 {
-            let Some(tag) = self.free.pop() else { break };
-            let operation = self.generator.next();
-            if let Some(sent) = self.sent.get_mut(tag.index()) {
-                *sent = Sent { ticks: now, operation };
-            }
-            queue.push(tag, operation);
-            pass.in_flight += 1;
-            pass.left -= 1;
-        }
+        let Idle { tags, count } = &mut self.idle;
+        let stays = pass.spend(*count);
+        let Some(tags) = tags.get(stays..*count) else { return };
+        *count = stays;
+        let mut sender = Sender { queue, sent: &mut self.sent, now };
+        self.generator.assign(tags.iter().rev().copied(), &mut sender);
     }
 
-    /// Reaps until something completed or the clock is due; returns the time just after.
+    /// Reaps until something completed or the clock is due.
     #[inline(always)]
-    fn reap<Q: Queue>(&mut self, queue: &mut Q, pass: &mut Pass) -> Result<u64, EngineError> {
+    fn reap<Q: Queue>(&mut self, queue: &mut Q, pass: &mut Pass) -> Result<(), EngineError> {
+        let Self { idle: Idle { tags, count }, sent, recorder, .. } = self;
+        let mut returned = *count;
         for _ in 0..limits::EMPTY_PASSES {
-            let done = &mut self.done;
             let found = queue.reap(Wait::Upto(limits::SLEEP), &mut |tag, status| {
-                // Never full: more reports than there are tags end the run in `account`.
-                if done.len() < done.capacity() {
-                    done.push((tag, status));
+                if let Some(place) = tags.get_mut(returned) {
+                    *place = tag;
+                }
+                returned += 1;
+                if !status.is_ok() {
+                    fail(sent, recorder, tag, status);
                 }
             })?;
             if found > 0 {
@@ -158,41 +178,66 @@ impl Lane {
             }
             std::hint::spin_loop();
         }
-        Ok(self.clock.now())
+        if returned > tags.len() {
+            return Err(not_in_flight());
+        }
+        *count = returned;
+        Ok(())
     }
 
-    /// Counts what completed and frees its tags.
+    /// Counts what completed since `before` tags were idle.
     #[inline(always)]
-    fn account(&mut self, pass: &mut Pass, now: u64) -> Result<(), EngineError> {
-        pass.advance(now);
-        for &(tag, status) in &self.done {
-            let sent = self.sent.get(tag.index()).filter(|_| pass.in_flight > 0);
-            let Some(Sent { ticks, operation }) = sent else { return Err(not_in_flight(tag)) };
-            if !status.is_ok() {
-                self.recorder.record_error(status, operation.offset);
-            } else if *ticks >= pass.counts_from {
-                let latency = now.saturating_sub(*ticks);
-                match operation.kind {
+    fn account(&mut self, pass: &mut Pass, before: usize, now: u64) -> Result<(), EngineError> {
+        let Idle { tags, count } = &self.idle;
+        let Some(tags) = tags.get(before..*count) else { return Err(not_in_flight()) };
+        for &tag in tags {
+            let Some(sent) = self.sent.get(tag.index()) else { return Err(not_in_flight()) };
+            if sent.ticks >= pass.counts_from {
+                let latency = now.saturating_sub(sent.ticks);
+                match sent.kind {
                     OperationKind::Read => self.recorder.record(Direction::Read, latency),
                     OperationKind::Write => self.recorder.record(Direction::Write, latency),
                     OperationKind::Flush => self.recorder.record_flush(latency),
                 }
             }
-            self.free.push(tag);
-            pass.in_flight -= 1;
         }
-        pass.completed += self.done.len() as u64;
-        self.done.clear();
+        pass.completed += tags.len() as u64;
         Ok(())
     }
 }
 
+/// Where operations go, and when.
+struct Sender<'a, Q> {
+    queue: &'a mut Q,
+    sent: &'a mut [Sent],
+    now: u64,
+}
+
+impl<Q: Queue> Sink for Sender<'_, Q> {
+    #[inline(always)]
+    fn take(&mut self, tag: Tag, operation: Operation) {
+        if let Some(sent) = self.sent.get_mut(tag.index()) {
+            *sent = Sent { ticks: self.now, offset: operation.offset, kind: operation.kind };
+        }
+        self.queue.push(tag, operation);
+    }
+}
+
+/// An I/O that failed: it is counted by its status, and has no latency.
 #[cold]
-fn not_in_flight(tag: Tag) -> EngineError {
-    EngineError::Failed(format!(
-        "the engine reported an I/O that is not in flight (tag {}); the results of this run are void",
-        tag.0
-    ))
+fn fail(sent: &mut [Sent], recorder: &mut Recorder, tag: Tag, status: IoStatus) {
+    if let Some(sent) = sent.get_mut(tag.index()) {
+        recorder.record_error(status, sent.offset);
+        sent.ticks = NEVER;
+    }
+}
+
+#[cold]
+fn not_in_flight() -> EngineError {
+    EngineError::Failed(
+        "the engine reported an I/O that is not in flight; the results of this run are void"
+            .to_owned(),
+    )
 }
 
 /// Which part of a run the loop is in.
@@ -206,10 +251,12 @@ enum Phase {
     Drain,
 }
 
+/// An alarm that is due after every pass.
+const AT_ONCE: u64 = 0;
+
 /// What the loop keeps from pass to pass.
 struct Pass {
     // Hot.
-    in_flight: u32,
     left: u64,
     last: u64,
     alarm: u64,
@@ -231,11 +278,10 @@ impl Pass {
         let is_open = now >= window.opens;
         window.opens = window.opens.max(now);
         Self {
-            in_flight: 0,
             left: window.ios,
             last: now,
-            // At once: a window without a ramp opens with the first pass.
-            alarm: now,
+            // A window without a ramp opens with the first pass.
+            alarm: AT_ONCE,
             counts_from: if is_open { now } else { u64::MAX },
             in_flight_ticks: 0,
             completed: 0,
@@ -248,11 +294,27 @@ impl Pass {
         }
     }
 
+    /// Of `idle` tags, how many stay idle, because no more I/Os are left to submit than the others
+    /// take.
+    #[inline(always)]
+    fn spend(&mut self, idle: usize) -> usize {
+        if self.left > idle as u64 {
+            self.left -= idle as u64;
+            return 0;
+        }
+        cold_path();
+        let stays = idle - self.left as usize;
+        self.left = 0;
+        // From here on each pass may bring the last completion.
+        self.alarm = AT_ONCE;
+        stays
+    }
+
     /// Adds what was in flight since the last clock read.
     #[inline(always)]
-    fn advance(&mut self, now: u64) {
+    fn advance(&mut self, now: u64, in_flight: usize) {
         let ticks = now.saturating_sub(self.last);
-        self.in_flight_ticks += u128::from(self.in_flight) * u128::from(ticks);
+        self.in_flight_ticks += in_flight as u128 * u128::from(ticks);
         self.last = now;
     }
 
@@ -262,26 +324,27 @@ impl Pass {
     fn ring(
         &mut self,
         now: u64,
+        in_flight: usize,
         stop: bool,
         clock: &Clock,
     ) -> Result<Option<LaneResult>, EngineError> {
         if self.phase == Phase::Ramp && (now >= self.window.opens || stop) {
             self.open(now);
         }
-        let over = now >= self.window.closes || (self.left == 0 && self.in_flight == 0);
+        let over = now >= self.window.closes || (self.left == 0 && in_flight == 0);
         if self.phase == Phase::Window && (over || stop) {
             self.close(now, stop && !over);
         }
-        if self.phase == Phase::Drain && self.in_flight == 0 {
+        if self.phase == Phase::Drain && in_flight == 0 {
             return Ok(Some(self.result));
         }
-        self.check_progress(now, clock)?;
-        let edge = match self.phase {
-            Phase::Ramp => self.window.opens,
-            Phase::Window => self.window.closes,
-            Phase::Drain => u64::MAX,
+        self.check_progress(now, in_flight, clock)?;
+        let next = now.saturating_add(clock.to_ticks(limits::ALARM));
+        self.alarm = match self.phase {
+            Phase::Ramp if self.left > 0 => next.min(self.window.opens),
+            Phase::Window if self.left > 0 => next.min(self.window.closes),
+            _ => AT_ONCE,
         };
-        self.alarm = now.saturating_add(clock.to_ticks(limits::ALARM)).min(edge);
         Ok(None)
     }
 
@@ -289,6 +352,9 @@ impl Pass {
         self.phase = Phase::Window;
         self.counts_from = now;
         (self.in_flight_ticks, self.useful_polls, self.empty_polls) = (0, 0, 0);
+        // The pass that opens the window comes a little late; the window keeps its length.
+        let late = now.saturating_sub(self.window.opens);
+        self.window.closes = self.window.closes.saturating_add(late);
         self.window.opens = now;
     }
 
@@ -306,9 +372,14 @@ impl Pass {
     }
 
     /// Ends a run whose engine completes nothing any more.
-    fn check_progress(&mut self, now: u64, clock: &Clock) -> Result<(), EngineError> {
+    fn check_progress(
+        &mut self,
+        now: u64,
+        in_flight: usize,
+        clock: &Clock,
+    ) -> Result<(), EngineError> {
         let (completed, since) = self.progress;
-        if self.completed != completed || self.in_flight == 0 {
+        if self.completed != completed || in_flight == 0 {
             self.progress = (self.completed, now);
             return Ok(());
         }
@@ -317,9 +388,8 @@ impl Pass {
             return Ok(());
         }
         Err(EngineError::Failed(format!(
-            "no I/O completed for {:.0} s while {} were in flight; the target hangs",
+            "no I/O completed for {:.0} s while {in_flight} were in flight; the target hangs",
             clock.to_s(stalled),
-            self.in_flight
         )))
     }
 }

@@ -2,22 +2,36 @@
 
 use super::rw::Rw;
 use super::spec::{Span, Workload};
-use nvpoll_engine::{Operation, OperationKind};
+use nvpoll_engine::{Operation, OperationKind, Tag};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoroshiro128PlusPlus;
 
 /// A draw of 63 bits is below this with certainty.
 const ALWAYS: u64 = 1 << 63;
 
-/// How the next operation comes about. The order is that of the tests in [`Generator::next`].
+/// How the next operation comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Anywhere, in one direction.
-    Random,
+    Random(OneWay),
     /// In ascending order, in one direction.
-    Sequential,
+    Sequential(OneWay),
     /// Both directions, or flushes in between.
     Composed,
+}
+
+/// The direction of a pattern that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OneWay {
+    Reads,
+    Writes,
+}
+
+/// Who takes what a [`Generator`] assigns. A trait and no closure, because only a function with a
+/// name can be inlined for certain.
+pub trait Sink {
+    /// Takes `tag`'s next operation.
+    fn take(&mut self, tag: Tag, operation: Operation);
 }
 
 /// One worker's operations.
@@ -31,8 +45,6 @@ enum Mode {
 #[derive(Clone, Debug)]
 pub struct Generator {
     mode: Mode,
-    /// What a pattern of one direction does.
-    kind: OperationKind,
     bs_bytes: u32,
     rng: Xoroshiro128PlusPlus,
     /// Multiplied with a draw.
@@ -64,14 +76,14 @@ impl Generator {
         let (first, end) = share(span.ios, worker, workload.numjobs);
         let rw = workload.rw;
         let fsync = if rw.writes() { workload.fsync } else { 0 };
+        let way = if rw.writes() { OneWay::Writes } else { OneWay::Reads };
         let mode = match (rw.is_mixed() || fsync != 0, rw.is_random()) {
             (true, _) => Mode::Composed,
-            (false, true) => Mode::Random,
-            (false, false) => Mode::Sequential,
+            (false, true) => Mode::Random(way),
+            (false, false) => Mode::Sequential(way),
         };
         Self {
             mode,
-            kind: if rw.writes() { OperationKind::Write } else { OperationKind::Read },
             bs_bytes: workload.bs_bytes,
             rng,
             ios: span.ios,
@@ -86,15 +98,63 @@ impl Generator {
         }
     }
 
-    /// The next operation. Of the I/Os of a mixed pattern each is drawn independently.
+    /// Gives each of `tags` its operation, and both to `sink`. Of the I/Os of a mixed pattern each
+    /// is drawn independently.
+    ///
+    /// The pattern is looked up here, so that a loop of one direction has nothing left to decide.
     #[inline(always)]
+    pub fn assign(&mut self, tags: impl Iterator<Item = Tag>, sink: &mut impl Sink) {
+        use OperationKind::{Read, Write};
+        match self.mode {
+            Mode::Random(OneWay::Reads) => self.one_way(Read, Self::anywhere, tags, sink),
+            Mode::Random(OneWay::Writes) => self.one_way(Write, Self::anywhere, tags, sink),
+            Mode::Sequential(OneWay::Reads) => self.one_way(Read, Self::next_in_share, tags, sink),
+            Mode::Sequential(OneWay::Writes) => {
+                self.one_way(Write, Self::next_in_share, tags, sink);
+            }
+            Mode::Composed => {
+                for tag in tags {
+                    let (kind, io) = self.composed();
+                    sink.take(tag, self.operation(kind, io));
+                }
+            }
+        }
+    }
+
+    /// The next operation, for who wants one at a time.
     #[expect(clippy::should_implement_trait, reason = "there is always a next one: no Option")]
     pub fn next(&mut self) -> Operation {
-        let (kind, io) = match self.mode {
-            Mode::Random => (self.kind, self.draw().0),
-            Mode::Sequential => (self.kind, self.next_in_share()),
-            Mode::Composed => self.composed(),
-        };
+        struct Kept(Operation);
+        impl Sink for Kept {
+            fn take(&mut self, _: Tag, operation: Operation) {
+                self.0 = operation;
+            }
+        }
+        let mut kept = Kept(self.operation(OperationKind::Flush, 0));
+        self.assign(std::iter::once(Tag(0)), &mut kept);
+        kept.0
+    }
+
+    /// The loop, with a `kind` that is a constant in each of its copies, and on a copy of the state,
+    /// which stays in registers.
+    #[inline(always)]
+    fn one_way(
+        &mut self,
+        kind: OperationKind,
+        io: impl Fn(&mut Self) -> u64,
+        tags: impl Iterator<Item = Tag>,
+        sink: &mut impl Sink,
+    ) {
+        let mut state = self.clone();
+        for tag in tags {
+            let io = io(&mut state);
+            sink.take(tag, state.operation(kind, io));
+        }
+        (self.rng, self.next) = (state.rng, state.next);
+    }
+
+    #[inline(always)]
+    fn operation(&self, kind: OperationKind, io: u64) -> Operation {
         let offset = self.offset_bytes.wrapping_add(io.wrapping_mul(self.bs_bytes.into()));
         Operation { kind, offset, bytes: self.bs_bytes }
     }
@@ -104,6 +164,11 @@ impl Generator {
     fn draw(&mut self) -> (u64, u64) {
         let product = u128::from(self.rng.next_u64()) * u128::from(self.ios);
         ((product >> 64) as u64, product as u64)
+    }
+
+    #[inline(always)]
+    fn anywhere(&mut self) -> u64 {
+        self.draw().0
     }
 
     #[inline(always)]
