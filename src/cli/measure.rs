@@ -67,7 +67,7 @@ pub fn compare(args: &CompareArgs) -> Done {
     let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };
     let columns = match &scratch {
         Some(scratch) => stand_in_columns(scratch, &args.engines)?,
-        None => columns(&resolve(&host, &args.targets)?, &args.engines)?,
+        None => columns(&host, &resolve(&host, &args.targets)?, &args.engines)?,
     };
     plan.stacks = columns.iter().map(stack_of).collect();
     let headline = match &scratch {
@@ -132,11 +132,15 @@ fn workloads(args: &CompareArgs) -> Result<(Option<String>, Vec<Workload>), Fail
 }
 
 /// The columns of a comparison of real targets: the engines asked for, or all that fit.
-fn columns(subjects: &[Subject], asked: &[EngineKind]) -> Result<Vec<Column>, Failure> {
+fn columns(
+    host: &Host,
+    subjects: &[Subject],
+    asked: &[EngineKind],
+) -> Result<Vec<Column>, Failure> {
     let fits = |kind: &EngineKind| {
         *kind != EngineKind::Null
             && preflight::check_available(*kind).is_ok()
-            && subjects.iter().all(|subject| subject.engine_target(*kind).is_ok())
+            && subjects.iter().all(|subject| subject.engine_target(host, *kind).is_ok())
     };
     let kinds: Vec<EngineKind> = match asked {
         [] => EngineKind::ALL.iter().copied().filter(fits).collect(),
@@ -198,8 +202,8 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
     }
     for column in columns {
         preflight::check_available(column.kind)?;
-        column.targets()?;
         for subject in &column.subjects {
+            subject.engine_target(host, column.kind)?;
             check_bound(host, subject, plan, column.kind)?;
             let Some((size_bytes, lba_bytes)) = subject.known_geometry() else { continue };
             for workload in &plan.workloads {

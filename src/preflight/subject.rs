@@ -84,11 +84,12 @@ impl Subject {
         driver.is_some()
     }
 
-    /// What engine `kind` opens, and the namespace.
+    /// What engine `kind` opens, and the namespace. Asked anew each time: a drive that went to a
+    /// userspace driver and came back may have another name then.
     ///
     /// # Errors
     /// When the engine cannot drive what this is, with those that can.
-    pub fn engine_target(&self, kind: EngineKind) -> Result<(Target, u32), Failure> {
+    pub fn engine_target(&self, host: &Host, kind: EngineKind) -> Result<(Target, u32), Failure> {
         let wrong = |takes: &str| {
             let name = &self.name;
             Err(Failure::usage(format!(
@@ -104,27 +105,13 @@ impl Subject {
             ("vfio", What::Drive { drive, nsid }) => Ok((Target::Pci(drive.address), *nsid)),
             ("vfio", _) => wrong("an NVMe drive (`nvpoll list` shows them)"),
             #[cfg(target_os = "linux")]
-            (_, What::Drive { drive, nsid }) => self.kernel_node(drive, *nsid),
+            (_, What::Drive { drive, nsid }) => {
+                Ok((Target::Path(host.kernel_node(drive.address, *nsid)?), *nsid))
+            }
             (_, What::Block { node, .. }) => Ok((Target::Path(node.clone()), 1)),
             (_, What::File { path, .. }) => Ok((Target::Path(path.clone()), 1)),
             (_, What::Soft(_) | What::Null) => {
                 wrong("a drive, a block device or a file; the kernel does not see a soft drive")
-            }
-        }
-    }
-
-    /// The kernel's node of a namespace; of a drive that is taken, the one that it had.
-    #[cfg(target_os = "linux")]
-    fn kernel_node(&self, drive: &Drive, nsid: u32) -> Result<(Target, u32), Failure> {
-        let now = drive.namespaces.iter().find(|namespace| namespace.nsid == nsid);
-        match now.and_then(|namespace| namespace.node.clone()) {
-            Some(node) => Ok((Target::Path(node), nsid)),
-            None => {
-                let (name, driver) = (&self.name, drive.driver.as_deref().unwrap_or("no driver"));
-                Err(Failure::usage(format!(
-                    "{name}: the kernel has no block device for namespace {nsid} of this drive, which has {driver}; `nvpoll unbind {}` gives it back to the kernel",
-                    drive.address
-                )))
             }
         }
     }

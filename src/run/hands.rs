@@ -3,6 +3,7 @@
 use super::session::{Column, Hands, Observer};
 use crate::failure::Failure;
 use crate::preflight::{Subject, What};
+use nvpoll_engine::Target;
 use nvpoll_host::{Drive, Host, TakeOptions, Taken, UserDriver};
 
 /// Takes drives through `nvpoll-host`. What it took goes back when it is dropped, on every way out
@@ -43,13 +44,27 @@ impl Hands for HostHands {
         Ok(())
     }
 
+    fn targets(&self, column: &Column) -> Result<Vec<(Target, u32)>, Failure> {
+        let subjects = column.subjects.iter();
+        subjects.map(|subject| subject.engine_target(&self.host, column.kind)).collect()
+    }
+
     fn give_back(&mut self, observer: &mut dyn Observer) -> Result<(), Failure> {
         let mut failures = Vec::new();
+        // The kernel hands out the lowest free name, so that this order gives each drive its own.
+        self.taken.sort_by_key(|taken| taken.found().controller.clone());
         for taken in self.taken.drain(..) {
             let address = taken.address();
             observer.doing(&format!("giving {address} back"));
             match taken.give_back() {
-                Ok(given) if given.namespaces_back => {}
+                Ok(given) if given.namespaces_back => {
+                    for (from, to) in &given.renamed {
+                        let (from, to) = (from.display(), to.display());
+                        observer.warn(&format!(
+                            "{address} came back under another name: {from} is now {to}"
+                        ));
+                    }
+                }
                 Ok(given) => {
                     let missing: Vec<String> =
                         given.missing.iter().map(|node| node.display().to_string()).collect();

@@ -50,6 +50,12 @@ pub trait Hands {
     /// what is not.
     fn ready(&mut self, column: &Column, observer: &mut dyn Observer) -> Result<(), Failure>;
 
+    /// What the engine of `column` opens now: names may have changed since the last time.
+    ///
+    /// # Errors
+    /// When the engine cannot drive one of them.
+    fn targets(&self, column: &Column) -> Result<Vec<(Target, u32)>, Failure>;
+
     /// Gives every drive back. Done again on drop, should this not be reached.
     ///
     /// # Errors
@@ -59,9 +65,8 @@ pub trait Hands {
 
 /// Runs `plan` over `columns`, which are its stacks resolved.
 ///
-/// A measurement that fails is kept, marked, and the others go on; one whose target does not fit
-/// the workload ends the session, since all its rounds would fail alike. However it ends, the
-/// drives are given back.
+/// A measurement that fails is kept, marked, and the others go on, unless it is the very first one
+/// and its target does not fit the workload. However it ends, the drives are given back.
 ///
 /// # Errors
 /// Bad usage that only an open target shows (a depth beyond its queues), or a drive that could not
@@ -125,7 +130,7 @@ impl Session<'_> {
     ) -> Result<(), Failure> {
         if let Err(failure) = hands.ready(column, observer) {
             // The first time nothing has been measured yet: the plan cannot be carried out.
-            if self.outcome.results.is_empty() {
+            if self.is_empty() {
                 return Err(failure);
             }
             return self.all_failed(round, column, &failure, observer);
@@ -136,10 +141,13 @@ impl Session<'_> {
             }
             self.number += 1;
             observer.begins(self.number, round, column.kind, workload);
-            let measured = self.measure(column, workload, observer);
+            let measured = self.measure(column, workload, hands, observer);
             let result = match measured {
                 Ok(measurement) => measured_round(round, column, workload, measurement),
-                Err(failure) if failure.kind != FailureKind::Failed => return Err(failure),
+                // What does not fit shows before anything was measured, as a rule.
+                Err(failure) if failure.kind != FailureKind::Failed && self.is_empty() => {
+                    return Err(failure);
+                }
                 Err(failure) => {
                     let line = format!("{} {}: {failure}", column.kind, workload.name);
                     observer.warn(&line);
@@ -152,13 +160,19 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Whether nothing has been measured yet, so that nothing is lost by ending here.
+    fn is_empty(&self) -> bool {
+        self.outcome.results.is_empty()
+    }
+
     fn measure(
         &self,
         column: &Column,
         workload: &Workload,
+        hands: &dyn Hands,
         observer: &mut dyn Observer,
     ) -> Result<Measurement, Failure> {
-        let targets = column.targets()?;
+        let targets = hands.targets(column)?;
         let job = Job { targets: &targets, workload, timing: self.plan.timing, cpus: self.cpus };
         let measurement =
             measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
@@ -184,14 +198,6 @@ impl Session<'_> {
 }
 
 impl Column {
-    /// What the engine opens.
-    ///
-    /// # Errors
-    /// When it cannot drive one of them.
-    pub fn targets(&self) -> Result<Vec<(Target, u32)>, Failure> {
-        self.subjects.iter().map(|subject| subject.engine_target(self.kind)).collect()
-    }
-
     fn ran(&self, facts: BTreeMap<String, String>) -> Ran {
         Ran {
             stack: self.kind.info().stack.to_owned(),

@@ -15,7 +15,6 @@ use crate::sysfs;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Drive {
     /// Where it is.
-    #[serde(with = "crate::text")]
     pub address: PciAddress,
     /// PCI vendor.
     pub vendor_id: u16,
@@ -51,7 +50,6 @@ pub struct Drive {
     /// Virtual functions that are enabled on it (SR-IOV).
     pub virtual_functions: u32,
     /// The function that this one is a virtual function of.
-    #[serde(serialize_with = "crate::text::option")]
     pub physical_function: Option<PciAddress>,
     /// What was recorded when nvpoll took it; `None` when nvpoll has not.
     pub record: Option<Record>,
@@ -107,7 +105,6 @@ pub struct IommuGroup {
     /// The kernel's default for it: `DMA`, `DMA-FQ`, `identity` …
     pub domain: Option<String>,
     /// Its other members.
-    #[serde(serialize_with = "crate::text::list")]
     pub others: Vec<PciAddress>,
 }
 

@@ -48,8 +48,6 @@ mod sysfs;
 #[cfg(target_os = "linux")]
 mod target;
 #[cfg(target_os = "linux")]
-mod text;
-#[cfg(target_os = "linux")]
 mod uses;
 
 #[cfg(target_os = "linux")]

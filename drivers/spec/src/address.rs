@@ -76,7 +76,7 @@ impl<'de> serde::Deserialize<'de> for PciAddress {
         impl serde::de::Visitor<'_> for Text {
             type Value = PciAddress;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                ParseAddressError.fmt(f)
+                fmt::Display::fmt(&ParseAddressError, f)
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PciAddress, E> {
                 text.parse().map_err(E::custom)

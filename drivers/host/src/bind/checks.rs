@@ -16,7 +16,6 @@ use crate::sysfs;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupBlocker {
     /// Where it is.
-    #[serde(with = "crate::text")]
     pub address: PciAddress,
     /// PCI class code.
     pub class: u32,

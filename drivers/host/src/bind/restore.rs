@@ -43,7 +43,6 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GivenBack {
     /// The drive.
-    #[serde(with = "crate::text")]
     pub address: PciAddress,
     /// What was done.
     pub outcome: Outcome,

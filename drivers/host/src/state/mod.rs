@@ -57,7 +57,6 @@ pub struct Record {
     /// Version of this format.
     pub version: u32,
     /// The drive.
-    #[serde(with = "crate::text")]
     pub address: PciAddress,
     /// The kernel's number of the device's sysfs folder: a drive plugged in later has another.
     pub sysfs_inode: u64,
@@ -132,7 +131,6 @@ impl Record {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Leftover {
     /// The drive.
-    #[serde(with = "crate::text")]
     pub address: PciAddress,
     /// Its model and serial number.
     pub drive: String,
