@@ -77,7 +77,7 @@ pub struct Lane {
     idle: Idle,
 }
 
-/// The tags that are not in flight: last in, first out, so that the warmest is used next.
+/// The tags that are not in flight: a stack, so that the warmest are used next.
 struct Idle {
     tags: Box<[Tag]>,
     /// How many of `tags` are idle, from its start on; not more than there are.
@@ -129,7 +129,8 @@ impl Lane {
             queue.kick()?;
             let before = self.idle.count;
             self.reap(queue, &mut pass)?;
-            now = self.clock.now();
+            // Never back, whatever the clock does: differences need no check then.
+            now = self.clock.now().max(now);
             pass.advance(now, self.idle.tags.len() - before);
             self.account(&mut pass, before, now)?;
             if now >= pass.alarm {
@@ -142,15 +143,15 @@ impl Lane {
         }
     }
 
-    /// Submits with every idle tag.
+    /// Submits with every idle tag, while there are I/Os left.
     #[inline(always)]
     fn submit<Q: Queue>(&mut self, queue: &mut Q, pass: &mut Pass, now: u64) {
         let Idle { tags, count } = &mut self.idle;
-        let stays = pass.spend(*count);
-        let Some(tags) = tags.get(stays..*count) else { return };
-        *count = stays;
+        let stay = pass.spend(*count);
+        let Some(used) = tags.get(stay..*count) else { return };
+        *count = stay;
         let mut sender = Sender { queue, sent: &mut self.sent, now };
-        self.generator.assign(tags.iter().rev().copied(), &mut sender);
+        self.generator.assign(used.iter().copied(), &mut sender);
     }
 
     /// Reaps until something completed or the clock is due.
@@ -193,7 +194,7 @@ impl Lane {
         for &tag in tags {
             let Some(sent) = self.sent.get(tag.index()) else { return Err(not_in_flight()) };
             if sent.ticks >= pass.counts_from {
-                let latency = now.saturating_sub(sent.ticks);
+                let latency = now.wrapping_sub(sent.ticks);
                 match sent.kind {
                     OperationKind::Read => self.recorder.record(Direction::Read, latency),
                     OperationKind::Write => self.recorder.record(Direction::Write, latency),
@@ -294,8 +295,7 @@ impl Pass {
         }
     }
 
-    /// Of `idle` tags, how many stay idle, because no more I/Os are left to submit than the others
-    /// take.
+    /// Takes the I/Os for `idle` tags from those that are left; how many tags get none.
     #[inline(always)]
     fn spend(&mut self, idle: usize) -> usize {
         if self.left > idle as u64 {
@@ -303,17 +303,15 @@ impl Pass {
             return 0;
         }
         cold_path();
-        let stays = idle - self.left as usize;
-        self.left = 0;
         // From here on each pass may bring the last completion.
         self.alarm = AT_ONCE;
-        stays
+        idle - std::mem::take(&mut self.left) as usize
     }
 
     /// Adds what was in flight since the last clock read.
     #[inline(always)]
     fn advance(&mut self, now: u64, in_flight: usize) {
-        let ticks = now.saturating_sub(self.last);
+        let ticks = now.wrapping_sub(self.last);
         self.in_flight_ticks += in_flight as u128 * u128::from(ticks);
         self.last = now;
     }

@@ -12,19 +12,16 @@ const ALWAYS: u64 = 1 << 63;
 /// How the next operation comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Anywhere, in one direction.
-    Random(OneWay),
-    /// In ascending order, in one direction.
-    Sequential(OneWay),
+    /// Reads anywhere.
+    RandomReads,
+    /// Writes anywhere.
+    RandomWrites,
+    /// Reads in ascending order.
+    SequentialReads,
+    /// Writes in ascending order.
+    SequentialWrites,
     /// Both directions, or flushes in between.
     Composed,
-}
-
-/// The direction of a pattern that has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OneWay {
-    Reads,
-    Writes,
 }
 
 /// Who takes what a [`Generator`] assigns. A trait and no closure, because only a function with a
@@ -76,11 +73,12 @@ impl Generator {
         let (first, end) = share(span.ios, worker, workload.numjobs);
         let rw = workload.rw;
         let fsync = if rw.writes() { workload.fsync } else { 0 };
-        let way = if rw.writes() { OneWay::Writes } else { OneWay::Reads };
-        let mode = match (rw.is_mixed() || fsync != 0, rw.is_random()) {
-            (true, _) => Mode::Composed,
-            (false, true) => Mode::Random(way),
-            (false, false) => Mode::Sequential(way),
+        let mode = match rw {
+            _ if rw.is_mixed() || fsync != 0 => Mode::Composed,
+            _ if rw.is_random() && rw.writes() => Mode::RandomWrites,
+            _ if rw.is_random() => Mode::RandomReads,
+            _ if rw.writes() => Mode::SequentialWrites,
+            _ => Mode::SequentialReads,
         };
         Self {
             mode,
@@ -106,12 +104,10 @@ impl Generator {
     pub fn assign(&mut self, tags: impl Iterator<Item = Tag>, sink: &mut impl Sink) {
         use OperationKind::{Read, Write};
         match self.mode {
-            Mode::Random(OneWay::Reads) => self.one_way(Read, Self::anywhere, tags, sink),
-            Mode::Random(OneWay::Writes) => self.one_way(Write, Self::anywhere, tags, sink),
-            Mode::Sequential(OneWay::Reads) => self.one_way(Read, Self::next_in_share, tags, sink),
-            Mode::Sequential(OneWay::Writes) => {
-                self.one_way(Write, Self::next_in_share, tags, sink);
-            }
+            Mode::RandomReads => self.one_way(Read, Self::anywhere, tags, sink),
+            Mode::RandomWrites => self.one_way(Write, Self::anywhere, tags, sink),
+            Mode::SequentialReads => self.one_way(Read, Self::next_in_share, tags, sink),
+            Mode::SequentialWrites => self.one_way(Write, Self::next_in_share, tags, sink),
             Mode::Composed => {
                 for tag in tags {
                     let (kind, io) = self.composed();
