@@ -24,6 +24,7 @@ mod error;
 mod namespace;
 mod prp;
 mod queue;
+mod slots;
 mod wait;
 
 pub use controller::{Controller, Options};

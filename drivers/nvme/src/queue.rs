@@ -14,39 +14,12 @@
 use crate::controller::NotCreated;
 use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX, PAGE_BYTES};
 use crate::prp::Lists;
+use crate::slots::Slots;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
 use nvpoll_pci::Function;
 use nvpoll_spec::{NvmOpcode, Status, reg};
 use std::sync::Arc;
-
-/// What [`Slot::outstanding`] holds when no command is. It would be CID FFFFh, which is no slot's.
-const IDLE: Name = Name(u32::MAX);
-
-/// A command's name as its completion has it, in bits 47:16 of the entry's upper half: the SQ
-/// identifier and, above it, the CID (§4.6).
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Name(u32);
-
-impl Name {
-    fn new(qid: u16, cid: u16) -> Self {
-        Self(u32::from(cid) << 16 | u32::from(qid))
-    }
-
-    #[inline(always)]
-    fn of_completion(upper: u64) -> Self {
-        Self((upper >> 16) as u32)
-    }
-
-    #[inline(always)]
-    fn cid(self) -> u16 {
-        (self.0 >> 16) as u16
-    }
-
-    fn qid(self) -> u16 {
-        self.0 as u16
-    }
-}
 
 /// The queue pair that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -72,58 +45,6 @@ pub struct Io {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the I/O is outside the namespace or the queue's shape, or its tag is in flight")]
 pub struct Rejected;
-
-/// What a command needs that does not change, and who it is.
-struct Slot {
-    prp1: u64,
-    /// Second entry for a command of the full length.
-    prp2: u64,
-    /// The outstanding command, or [`IDLE`].
-    outstanding: Name,
-    next: Name,
-}
-
-/// All slots, and what it takes to find a completion's.
-struct Slots {
-    all: Box<[Slot]>,
-    /// The CID's lower bits, which number the slot.
-    mask: u32,
-    /// Added to a command's name for the next of the same slot: one in the bits above.
-    generation: u32,
-}
-
-impl Slots {
-    /// The slot whose command ends by this completion; it is idle from now on.
-    #[inline(always)]
-    fn settle(&mut self, upper: u64) -> Option<u16> {
-        let name = Name::of_completion(upper);
-        let index = self.index(name);
-        let slot = self.all.get_mut(index)?;
-        if slot.outstanding != name {
-            return None;
-        }
-        slot.outstanding = IDLE;
-        slot.next = Name(name.0.wrapping_add(self.generation));
-        Some(index as u16)
-    }
-
-    #[inline(always)]
-    fn index(&self, name: Name) -> usize {
-        (name.0 >> 16 & self.mask) as usize
-    }
-
-    /// What is wrong with a completion that [`settle`](Self::settle) does not take.
-    #[cold]
-    fn stray(&self, qid: u16, upper: u64) -> ProtocolError {
-        let name = Name::of_completion(upper);
-        let (cid, sq_id) = (name.cid(), name.qid());
-        let slot = self.all.get(self.index(name));
-        match slot.filter(|slot| slot.outstanding == Name::new(qid, cid)) {
-            Some(_) => ProtocolError::WrongQueue { qid, sq_id },
-            None => ProtocolError::UnknownCid { qid, cid },
-        }
-    }
-}
 
 /// An I/O that is cut into pieces: how many are outstanding, and the first error among them.
 #[derive(Clone, Copy)]
@@ -151,8 +72,11 @@ pub struct QueuePair<F: Function> {
     rung: u32,
     tail: F::Doorbell,
     head: F::Doorbell,
-    // Cold from here on; `pieces` is empty where no I/O is cut.
+    // Cold from here on; the first two are empty where no I/O is cut.
     pieces: Box<[Pieces]>,
+    /// By slot: the tag that it is a piece of.
+    owners: Box<[u16]>,
+    tags: u16,
     /// Most blocks that one command carries.
     piece_blocks: u32,
     blocks: u64,
@@ -212,9 +136,9 @@ impl<F: Function> QueuePair<F> {
         let stride_bytes = controller.capabilities().doorbell_stride_bytes();
         let tail = controller.doorbell(reg::sq_tail_doorbell(qid, stride_bytes))?;
         let head = controller.doorbell(reg::cq_head_doorbell(qid, stride_bytes))?;
-        let slots: Box<[Slot]> =
-            (0..tags * pieces_max).map(|slot| layout.slot(qid, slot, &buffers, &lists)).collect();
-        let cut = if pieces_max > 1 { usize::from(tags) } else { 0 };
+        let prps = (0..tags * pieces_max).map(|slot| layout.prps(slot, &buffers, &lists));
+        let slots = Slots::new(qid, layout.slot_mask, prps);
+        let cut = if pieces_max > 1 { tags } else { 0 };
         // The last step that can fail: from here on the device knows the memory, and dropping the
         // pair takes it back.
         let rings = ((entries, submissions.iova()), (entries, completions.iova()));
@@ -226,11 +150,7 @@ impl<F: Function> QueuePair<F> {
         Ok(Self {
             submissions,
             completions,
-            slots: Slots {
-                all: slots,
-                mask: layout.slot_mask.into(),
-                generation: (u32::from(layout.slot_mask) + 1) << 16,
-            },
+            slots,
             blank: first_word(NvmOpcode::FLUSH, 0, namespace.nsid),
             whole_lbas: layout.whole_lbas(namespace),
             io_blocks_z: blocks_z(layout.io_blocks),
@@ -240,7 +160,9 @@ impl<F: Function> QueuePair<F> {
             rung: 0,
             tail,
             head,
-            pieces: vec![Pieces { left: 0, status: Status::SUCCESS }; cut].into(),
+            pieces: vec![Pieces { left: 0, status: Status::SUCCESS }; cut.into()].into(),
+            owners: (0..cut).flat_map(|tag| (0..pieces_max).map(move |_| tag)).collect(),
+            tags,
             piece_blocks: layout.piece_blocks,
             blocks: namespace.blocks,
             block_log2: namespace.block_log2,
@@ -261,11 +183,7 @@ impl<F: Function> QueuePair<F> {
         if lba >= self.whole_lbas || opcode == NvmOpcode::FLUSH {
             return self.push_other(tag, opcode, lba, self.io_blocks);
         }
-        let slot = self.slots.all.get_mut(usize::from(tag)).ok_or(Rejected)?;
-        if slot.outstanding != IDLE {
-            return Err(Rejected);
-        }
-        let prps = (slot.prp1, slot.prp2);
+        let prps = self.slots.idle(tag).ok_or(Rejected)?;
         self.store(tag, opcode, lba, self.io_blocks_z, prps);
         Ok(())
     }
@@ -300,15 +218,10 @@ impl<F: Function> QueuePair<F> {
         if self.pieces_max > 1 {
             return self.push_pieces(tag, Io { opcode, lba, blocks });
         }
-        self.require_idle(tag)?;
+        self.slots.idle(tag).ok_or(Rejected)?;
         let prps = self.short_prps(tag, 0, blocks);
         self.store(tag, opcode, lba, blocks_z(blocks), prps);
         Ok(())
-    }
-
-    fn require_idle(&self, slot: u16) -> Result<(), Rejected> {
-        let slot = self.slots.all.get(usize::from(slot)).ok_or(Rejected)?;
-        if slot.outstanding == IDLE { Ok(()) } else { Err(Rejected) }
     }
 
     /// Rings the tail doorbell once for all that was pushed since the last time.
@@ -352,11 +265,11 @@ impl<F: Function> QueuePair<F> {
     /// [`reap`](Self::reap) where I/Os are cut, so that a slot is not a tag.
     #[inline(always)]
     fn reap_pieces(&mut self, sink: &mut impl FnMut(u16, Status)) -> Result<u32, ProtocolError> {
-        let Self { completions, slots, pieces, qid, pieces_max, .. } = self;
+        let Self { completions, slots, pieces, owners, qid, .. } = self;
         let mut reported = 0;
         let taken = completions.take(|upper| {
             let Some(slot) = slots.settle(upper) else { return Err(slots.stray(*qid, upper)) };
-            let tag = slot / *pieces_max;
+            let tag = owners.get(usize::from(slot)).map_or(slot, |tag| *tag);
             let status = Status::from_entry((upper >> 48) as u16);
             if let Some(status) = pieces.get_mut(usize::from(tag)).and_then(|io| io.end_one(status))
             {
@@ -378,7 +291,7 @@ impl<F: Function> QueuePair<F> {
 
     /// Copies `data` to the start of `tag`'s buffer, cut at the buffer's end.
     pub fn fill(&mut self, tag: u16, data: &[u8]) {
-        if usize::from(tag) < self.tags() {
+        if tag < self.tags {
             let length = data.len().min(self.stride);
             self.buffers.write(usize::from(tag) * self.stride, &data[..length]);
         }
@@ -386,7 +299,7 @@ impl<F: Function> QueuePair<F> {
 
     /// Copies the start of `tag`'s buffer to `data`, cut at the buffer's end.
     pub fn copy_out(&self, tag: u16, data: &mut [u8]) {
-        if usize::from(tag) < self.tags() {
+        if tag < self.tags {
             let length = data.len().min(self.stride);
             self.buffers.read(usize::from(tag) * self.stride, &mut data[..length]);
         }
@@ -406,16 +319,10 @@ impl<F: Function> QueuePair<F> {
         self.controller.location()
     }
 
-    fn tags(&self) -> usize {
-        self.slots.all.len() / usize::from(self.pieces_max)
-    }
-
     /// Marks `slot` outstanding and stores its entry. The slot is one of this queue's.
     #[inline(always)]
     fn store(&mut self, slot: u16, opcode: NvmOpcode, lba: u64, blocks_z: u64, prps: (u64, u64)) {
-        let Some(slot) = self.slots.all.get_mut(usize::from(slot)) else { return };
-        slot.outstanding = slot.next;
-        let cid = slot.next.cid();
+        let Some(cid) = self.slots.begin(slot) else { return };
         let (prp1, prp2) = prps;
         let words = [self.blank | first_word(opcode, cid, 0), 0, 0, prp1, prp2, lba, blocks_z, 0];
         debug_assert_eq!(words, {
@@ -433,7 +340,7 @@ impl<F: Function> QueuePair<F> {
         if self.pieces_max > 1 {
             self.begin(tag, 1)?;
         } else {
-            self.require_idle(slot)?;
+            self.slots.idle(slot).ok_or(Rejected)?;
         }
         self.store(slot, NvmOpcode::FLUSH, 0, 0, (0, 0));
         Ok(())
@@ -514,7 +421,7 @@ impl<F: Function> Drop for QueuePair<F> {
 
 impl<F: Function> std::fmt::Debug for QueuePair<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (qid, tags) = (self.qid, self.tags());
+        let (qid, tags) = (self.qid, self.tags);
         write!(f, "QueuePair({qid} of {}, {tags} tags)", self.controller.location())
     }
 }
@@ -604,14 +511,12 @@ impl Layout {
         }
     }
 
-    /// Slot `slot` with the PRPs of a full-length I/O, where that is one command.
-    fn slot(&self, qid: u16, slot: u16, buffers: &DmaBuf, lists: &Lists) -> Slot {
-        let (prp1, prp2) = if self.pieces_max == 1 {
-            let bytes = (self.io_blocks as usize) << self.block_log2;
-            lists.prps(buffers, self.stride, usize::from(slot), 0, bytes)
-        } else {
-            (0, 0)
-        };
-        Slot { prp1, prp2, outstanding: IDLE, next: Name::new(qid, slot) }
+    /// PRPs of a full-length I/O in `slot`, where that is one command.
+    fn prps(&self, slot: u16, buffers: &DmaBuf, lists: &Lists) -> (u64, u64) {
+        if self.pieces_max > 1 {
+            return (0, 0);
+        }
+        let bytes = (self.io_blocks as usize) << self.block_log2;
+        lists.prps(buffers, self.stride, usize::from(slot), 0, bytes)
     }
 }
