@@ -48,13 +48,18 @@ impl Visitor for Work {
             let mut queue = engine.queue(shape).map_err(text)?;
             let mut offsets = offsets(geometry.size_bytes, block, bytes);
             while !offsets.is_empty() {
-                let batch: Vec<u64> = offsets.split_off(offsets.len().saturating_sub(depth as usize));
+                let batch: Vec<u64> =
+                    offsets.split_off(offsets.len().saturating_sub(depth as usize));
                 self.batch(&mut queue, &batch, bytes)?;
                 checked += batch.len() as u64 * u64::from(bytes / block);
             }
         }
         let done = if self.writes { "wrote" } else { "checked" };
-        Ok(format!("{done} {checked} blocks of {block} bytes in {} sizes up to {}", sizes.len(), sizes.last().copied().unwrap_or(0)))
+        Ok(format!(
+            "{done} {checked} blocks of {block} bytes in {} sizes up to {}",
+            sizes.len(),
+            sizes.last().copied().unwrap_or(0)
+        ))
     }
 }
 
@@ -100,7 +105,9 @@ impl Work {
                     failed = Some((tag, status));
                 }
             };
-            queue.reap(Wait::Upto(Duration::from_millis(100)), &mut sink).map_err(|error| error.to_string())?;
+            queue
+                .reap(Wait::Upto(Duration::from_millis(100)), &mut sink)
+                .map_err(|error| error.to_string())?;
             if start.elapsed() > IO_WAIT {
                 return Err(format!("{left} I/Os of {bytes} bytes did not complete"));
             }
@@ -111,7 +118,9 @@ impl Work {
         for (tag, &offset) in offsets.iter().enumerate().filter(|_| !self.writes) {
             queue.copy_out(Tag(tag as u16), &mut data);
             if let Some(at) = pattern::first_wrong(&data, offset, self.seed) {
-                return Err(format!("an I/O of {bytes} bytes at {offset}: byte {at} of the target is wrong"));
+                return Err(format!(
+                    "an I/O of {bytes} bytes at {offset}: byte {at} of the target is wrong"
+                ));
             }
         }
         Ok(())

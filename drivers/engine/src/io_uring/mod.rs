@@ -10,10 +10,10 @@ mod ring;
 
 pub use queue::IoUringQueue;
 
-use abi::{ENTRIES_MAX, REGISTERED_BYTES_MAX, setup};
 use crate::block::BlockTarget;
 use crate::bounds::check_shape;
 use crate::{Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target};
+use abi::{ENTRIES_MAX, REGISTERED_BYTES_MAX, setup};
 use nvpoll_mem::PAGE_BYTES;
 use ring::Ring;
 use std::io;
