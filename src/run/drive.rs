@@ -1,7 +1,8 @@
 //! The loop: the one that every engine's I/O goes through, and every figure comes from.
 //!
-//! A pass submits with the tags that are free, takes what completed, reads the clock once, and
-//! counts. The one clock read stamps these completions and the next submissions: a completion is
+//! A pass sends again with the tags that came back, takes what completed, and reads the clock once.
+//! An I/O is counted when its tag is sent again. The one clock read stamps the completions and the
+//! submissions that follow: a completion is
 //! never stamped before it was seen, nor a submission after it was made, so that a latency is never
 //! too short; it is too long by the pass's own work, some nanoseconds an I/O.
 //!
@@ -58,13 +59,13 @@ pub struct LaneResult {
 /// An I/O in flight.
 #[derive(Clone, Copy)]
 struct Sent {
-    /// When, or [`NEVER`] once it has failed.
+    /// When, or [`NEVER`] once it is counted or has failed.
     ticks: u64,
     offset: u64,
     kind: OperationKind,
 }
 
-/// Before any window: an I/O that was sent then has no latency that counts.
+/// Before any window: an I/O that was sent then does not count.
 const NEVER: u64 = 0;
 
 /// One lane's memory, all of it made before the loop starts.
@@ -98,7 +99,7 @@ impl Lane {
             clock,
             generator,
             recorder: Recorder::new(),
-            sent: vec![Sent { ticks: 0, offset: 0, kind: OperationKind::Flush }; depth.into()]
+            sent: vec![Sent { ticks: NEVER, offset: 0, kind: OperationKind::Flush }; depth.into()]
                 .into(),
             idle: Idle { count: tags.len(), tags },
         }
@@ -125,15 +126,16 @@ impl Lane {
         let mut now = self.clock.now();
         let mut pass = Pass::new(window, now);
         loop {
-            self.submit(queue, &mut pass, now);
+            self.resend(queue, &mut pass, now)?;
             queue.kick()?;
-            let before = self.idle.count;
+            let in_flight = self.idle.in_flight();
             self.reap(queue, &mut pass)?;
             // Never back, whatever the clock does: differences need no check then.
             now = self.clock.now().max(now);
-            pass.advance(now, self.idle.tags.len() - before);
-            self.account(&mut pass, before, now)?;
+            pass.advance(now, in_flight);
             if now >= pass.alarm {
+                // By the window as it was when they completed.
+                self.count_idle(&pass, now)?;
                 let stop = control.is_stopped();
                 progress.publish(pass.completed);
                 if let Some(result) = pass.ring(now, self.idle.in_flight(), stop, &self.clock)? {
@@ -143,15 +145,38 @@ impl Lane {
         }
     }
 
-    /// Submits with every idle tag, while there are I/Os left.
+    /// Counts what the idle tags brought back, and submits with them while there are I/Os left.
     #[inline(always)]
-    fn submit<Q: Queue>(&mut self, queue: &mut Q, pass: &mut Pass, now: u64) {
-        let Idle { tags, count } = &mut self.idle;
-        let stay = pass.spend(*count);
-        let Some(used) = tags.get(stay..*count) else { return };
+    fn resend<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        pass: &mut Pass,
+        now: u64,
+    ) -> Result<(), EngineError> {
+        let stay = pass.spend(self.idle.count);
+        if stay > 0 {
+            self.count_idle(pass, now)?;
+        }
+        let Self { generator, recorder, sent, idle: Idle { tags, count }, .. } = self;
+        let Some(used) = tags.get(stay..*count) else { return Err(not_in_flight()) };
         *count = stay;
-        let mut sender = Sender { queue, sent: &mut self.sent, now };
-        self.generator.assign(used.iter().copied(), &mut sender);
+        let counts_from = pass.counts_from;
+        let mut turn = Turn { queue, recorder, sent, counts_from, now, stray: false };
+        generator.assign(used.iter().copied(), &mut turn);
+        if turn.stray { Err(not_in_flight()) } else { Ok(()) }
+    }
+
+    /// Counts what the idle tags brought back, and leaves them idle.
+    #[cold]
+    #[inline(never)]
+    fn count_idle(&mut self, pass: &Pass, now: u64) -> Result<(), EngineError> {
+        let Self { recorder, sent, idle: Idle { tags, count }, .. } = self;
+        for tag in tags.iter().take(*count) {
+            let Some(sent) = sent.get_mut(tag.index()) else { return Err(not_in_flight()) };
+            sent.count(recorder, pass.counts_from, now);
+            sent.ticks = NEVER;
+        }
+        Ok(())
     }
 
     /// Reaps until something completed or the clock is due.
@@ -182,44 +207,52 @@ impl Lane {
         if returned > tags.len() {
             return Err(not_in_flight());
         }
+        pass.completed += (returned - *count) as u64;
         *count = returned;
         Ok(())
     }
+}
 
-    /// Counts what completed since `before` tags were idle.
+impl Sent {
+    /// Counts the I/O, which completed at `now`, if it was sent since `counts_from`.
     #[inline(always)]
-    fn account(&mut self, pass: &mut Pass, before: usize, now: u64) -> Result<(), EngineError> {
-        let Idle { tags, count } = &self.idle;
-        let Some(tags) = tags.get(before..*count) else { return Err(not_in_flight()) };
-        for &tag in tags {
-            let Some(sent) = self.sent.get(tag.index()) else { return Err(not_in_flight()) };
-            if sent.ticks >= pass.counts_from {
-                let latency = now.wrapping_sub(sent.ticks);
-                match sent.kind {
-                    OperationKind::Read => self.recorder.record(Direction::Read, latency),
-                    OperationKind::Write => self.recorder.record(Direction::Write, latency),
-                    OperationKind::Flush => self.recorder.record_flush(latency),
-                }
+    fn count(&self, recorder: &mut Recorder, counts_from: u64, now: u64) {
+        if self.ticks < counts_from {
+            return;
+        }
+        let latency = now.wrapping_sub(self.ticks);
+        match self.kind {
+            OperationKind::Read => recorder.record(Direction::Read, latency),
+            OperationKind::Write => recorder.record(Direction::Write, latency),
+            OperationKind::Flush => {
+                cold_path();
+                recorder.record_flush(latency);
             }
         }
-        pass.completed += tags.len() as u64;
-        Ok(())
     }
 }
 
-/// Where operations go, and when.
-struct Sender<'a, Q> {
+/// A tag's turn: what it brought back is counted, and it is sent again.
+struct Turn<'a, Q> {
     queue: &'a mut Q,
+    recorder: &'a mut Recorder,
     sent: &'a mut [Sent],
+    counts_from: u64,
     now: u64,
+    /// There was a tag that is none of the lane's.
+    stray: bool,
 }
 
-impl<Q: Queue> Sink for Sender<'_, Q> {
+impl<Q: Queue> Sink for Turn<'_, Q> {
     #[inline(always)]
     fn take(&mut self, tag: Tag, operation: Operation) {
-        if let Some(sent) = self.sent.get_mut(tag.index()) {
-            *sent = Sent { ticks: self.now, offset: operation.offset, kind: operation.kind };
-        }
+        let Some(sent) = self.sent.get_mut(tag.index()) else {
+            cold_path();
+            self.stray = true;
+            return;
+        };
+        sent.count(self.recorder, self.counts_from, self.now);
+        *sent = Sent { ticks: self.now, offset: operation.offset, kind: operation.kind };
         self.queue.push(tag, operation);
     }
 }
@@ -389,5 +422,104 @@ impl Pass {
             "no I/O completed for {:.0} s while {in_flight} were in flight; the target hangs",
             clock.to_s(stalled),
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Rw, Workload};
+    use nvpoll_engine::null::Null;
+    use nvpoll_engine::{Engine, OpenOptions, QueueShape, Target};
+    use std::time::Duration;
+
+    const DEPTH: u16 = 4;
+
+    /// A queue that knows how many I/Os it was given, and what to say that is not so.
+    struct Watched<Q> {
+        queue: Q,
+        pushed: u64,
+        also_reports: Option<Tag>,
+    }
+
+    impl<Q: Queue> Queue for Watched<Q> {
+        fn push(&mut self, tag: Tag, operation: Operation) {
+            self.pushed += 1;
+            self.queue.push(tag, operation);
+        }
+
+        fn kick(&mut self) -> Result<(), EngineError> {
+            self.queue.kick()
+        }
+
+        fn reap(
+            &mut self,
+            wait: Wait,
+            sink: &mut impl FnMut(Tag, IoStatus),
+        ) -> Result<u32, EngineError> {
+            if let Some(tag) = self.also_reports {
+                sink(tag, IoStatus::OK);
+            }
+            self.queue.reap(wait, sink)
+        }
+
+        fn fill(&mut self, _: Tag, _: &[u8]) {}
+
+        fn copy_out(&self, _: Tag, _: &mut [u8]) {}
+    }
+
+    fn watched() -> (Lane, Watched<<Null as Engine>::Queue>, Clock) {
+        let workload = Workload::new(Rw::RandRead, 4096, DEPTH.into());
+        let null = Null::open(&Target::Null, &OpenOptions::default()).unwrap();
+        let geometry = null.geometry(4096);
+        let span = workload.span(geometry.size_bytes, geometry.block_bytes).unwrap();
+        let shape = QueueShape { worker: 0, depth: DEPTH.into(), io_bytes: 4096 };
+        let queue = null.queue(shape).unwrap();
+        let clock = Clock::new();
+        let lane = Lane::new(clock.clone(), Generator::new(&workload, span, 0, 0), DEPTH);
+        (lane, Watched { queue, pushed: 0, also_reports: None }, clock)
+    }
+
+    /// A run over several alarms, ended by its window, by a number of I/Os and by both.
+    #[test]
+    fn each_io_counts_once() {
+        let three_alarms = limits::ALARM * 3 + Duration::from_millis(3);
+        for (time, ios) in [(three_alarms, u64::MAX), (three_alarms, 1001), (Duration::MAX, 1)] {
+            let (mut lane, mut queue, clock) = watched();
+            let now = clock.now();
+            let closes = now.saturating_add(clock.to_ticks(time));
+            let window = Window { opens: now, closes, ios };
+            let progress = Progress::default();
+            lane.drive(&mut queue, window, &Control::new(), &progress).unwrap();
+            assert_eq!(lane.into_recorder().count_all(), queue.pushed, "{ios}");
+            assert_eq!(progress.completed(), queue.pushed, "{ios}");
+            assert!(ios == u64::MAX || queue.pushed == ios, "{ios}");
+        }
+    }
+
+    #[test]
+    fn a_ramp_and_what_drains_do_not_count() {
+        let (mut lane, mut queue, clock) = watched();
+        let now = clock.now();
+        let after = |ms| now + clock.to_ticks(Duration::from_millis(ms));
+        let window = Window { opens: after(30), closes: after(60), ios: u64::MAX };
+        let progress = Progress::default();
+        let result = lane.drive(&mut queue, window, &Control::new(), &progress).unwrap();
+        let counted = lane.into_recorder().count_all();
+        assert!(counted > 0 && counted < queue.pushed, "{counted} of {}", queue.pushed);
+        let elapsed = clock.to_s(result.elapsed_ticks);
+        assert!((0.03..1.0).contains(&elapsed), "{elapsed}");
+    }
+
+    #[test]
+    fn a_completion_of_nothing_voids_the_run() {
+        for tag in [Tag(0), Tag(DEPTH), Tag(u16::MAX)] {
+            let (mut lane, mut queue, clock) = watched();
+            queue.also_reports = Some(tag);
+            let window = Window { opens: clock.now(), closes: u64::MAX, ios: 100 };
+            let progress = Progress::default();
+            let error = lane.drive(&mut queue, window, &Control::new(), &progress).unwrap_err();
+            assert!(error.to_string().contains("not in flight"), "{error}");
+        }
     }
 }
