@@ -1,10 +1,10 @@
 //! The loop: the one that every engine's I/O goes through, and every figure comes from.
 //!
 //! A pass sends again with the tags that came back, takes what completed, and reads the clock once.
-//! An I/O is counted when its tag is sent again. The one clock read stamps the completions and the
-//! submissions that follow: a completion is
-//! never stamped before it was seen, nor a submission after it was made, so that a latency is never
-//! too short; it is too long by the pass's own work, some nanoseconds an I/O.
+//! The one clock read stamps the completions and the submissions that follow: a completion is never
+//! stamped before it was seen, nor a submission after it was made, so that a latency is never too
+//! short; it is too long by the pass's own work, some nanoseconds an I/O. An I/O is counted in the
+//! turn that sends its tag again, so that one loop over the tags does all.
 //!
 //! Everything that is rare (the window's edges, stop requests, live figures, an engine that makes
 //! no progress) hangs on one comparison of the clock with the next *alarm*.
@@ -39,6 +39,14 @@ pub struct Window {
     pub closes: u64,
     /// Most I/Os that are submitted; when the last of them completed, the window closes.
     pub ios: u64,
+}
+
+impl Window {
+    /// The window when the pass that opens it came at `now`, a little late: it keeps its length.
+    fn opened(self, now: u64) -> Self {
+        let late = now.saturating_sub(self.opens);
+        Self { opens: now, closes: self.closes.saturating_add(late), ..self }
+    }
 }
 
 /// What a lane brings back beside its recorder.
@@ -310,7 +318,9 @@ struct Pass {
 impl Pass {
     fn new(mut window: Window, now: u64) -> Self {
         let is_open = now >= window.opens;
-        window.opens = window.opens.max(now);
+        if is_open {
+            window = window.opened(now);
+        }
         Self {
             left: window.ios,
             last: now,
@@ -383,10 +393,7 @@ impl Pass {
         self.phase = Phase::Window;
         self.counts_from = now;
         (self.in_flight_ticks, self.useful_polls, self.empty_polls) = (0, 0, 0);
-        // The pass that opens the window comes a little late; the window keeps its length.
-        let late = now.saturating_sub(self.window.opens);
-        self.window.closes = self.window.closes.saturating_add(late);
-        self.window.opens = now;
+        self.window = self.window.opened(now);
     }
 
     fn close(&mut self, now: u64, stopped: bool) {
