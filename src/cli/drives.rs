@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::args::{BindArgs, Command, ListArgs, UnbindArgs};
+use super::out::{say, tell};
 use crate::failure::{Failure, FailureKind};
 use crate::preflight::{Subject, What};
 use crate::workload::units::format_size;
@@ -18,10 +19,10 @@ pub fn tell_leftovers(command: &Command) {
     match Host::system().leftovers() {
         Ok(leftovers) => {
             for leftover in leftovers.iter().filter(|leftover| leftover.is_orphan()) {
-                eprintln!("nvpoll: warning: {leftover}");
+                tell!("nvpoll: warning: {leftover}");
             }
         }
-        Err(error) => eprintln!("nvpoll: warning: {error}"),
+        Err(error) => tell!("nvpoll: warning: {error}"),
     }
 }
 
@@ -43,20 +44,20 @@ pub fn list(args: &ListArgs) -> Done {
         .collect();
     if args.json {
         let text = serde_json::to_string_pretty(&listed);
-        println!("{}", text.map_err(|error| Failure::failed(error.to_string()))?);
+        say!("{}", text.map_err(|error| Failure::failed(error.to_string()))?)?;
         return Ok(0);
     }
     if listed.is_empty() {
-        println!(
+        say!(
             "no NVMe drive: no PCI function of class 01.08.02 is here; `nvpoll compare` runs on a soft drive"
-        );
+        )?;
         return Ok(0);
     }
-    print_table(&listed);
+    print_table(&listed)?;
     Ok(0)
 }
 
-fn print_table(listed: &[Listed]) {
+fn print_table(listed: &[Listed]) -> Result<(), Failure> {
     let mut table = Table::new();
     table.load_preset(NOTHING);
     table.set_header([
@@ -97,8 +98,9 @@ fn print_table(listed: &[Listed]) {
         ]);
     }
     for line in table.lines() {
-        println!("{}", line.trim_end());
+        say!("{}", line.trim_end())?;
     }
+    Ok(())
 }
 
 fn unknown() -> String {
@@ -172,7 +174,7 @@ pub fn bind(args: &BindArgs) -> Done {
         let taken = host.take(&drive, UserDriver::VfioPci, &options)?;
         let nodes: Vec<String> =
             taken.nodes().iter().map(|node| node.display().to_string()).collect();
-        println!(
+        say!(
             "{}: {} ({}) is now with {}, through {}; `nvpoll unbind {}` gives it back to {}",
             drive.address,
             drive.label(),
@@ -187,7 +189,7 @@ pub fn bind(args: &BindArgs) -> Done {
             nodes.join(", "),
             drive.address,
             drive.driver.as_deref().unwrap_or("no driver"),
-        );
+        )?;
     }
     Ok(0)
 }
@@ -197,18 +199,18 @@ pub fn unbind(args: &UnbindArgs) -> Done {
     let host = Host::system();
     let addresses = if args.all { all_left(&host)? } else { named(&host, &args.targets)? };
     if addresses.is_empty() {
-        println!("nothing to give back: nvpoll has taken no drive here");
+        say!("nothing to give back: nvpoll has taken no drive here")?;
     }
     let options = GiveBackOptions { to: args.to.clone() };
     let mut worst = 0;
     for address in addresses {
         match host.give_back(address, &options) {
             Ok(given) => {
-                println!("{}", describe(&given));
+                say!("{}", describe(&given))?;
                 worst = worst.max(u8::from(!given.namespaces_back));
             }
             Err(error) => {
-                eprintln!("nvpoll: {error}");
+                tell!("nvpoll: {error}");
                 let failure = Failure::from(error);
                 worst = worst.max(match failure.kind {
                     FailureKind::Failed => 1,
@@ -225,7 +227,7 @@ fn all_left(host: &Host) -> Result<Vec<PciAddress>, Failure> {
     let mut addresses = Vec::new();
     for leftover in host.leftovers()? {
         if leftover.alive && !matches!(leftover.holder, nvpoll_host::Holder::Persistent) {
-            println!("left alone: {leftover}");
+            say!("left alone: {leftover}")?;
         } else {
             addresses.push(leftover.address);
         }

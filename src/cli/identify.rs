@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::args::IdentifyArgs;
+use super::out::say;
 use crate::failure::Failure;
 use crate::preflight::{Subject, What};
 use nvpoll_engine::inspect::{Inspection, inspect};
@@ -36,19 +37,20 @@ pub fn identify(args: &IdentifyArgs) -> Done {
     let inspection = inspect(&target)?;
     if args.json {
         let text = serde_json::to_string_pretty(&inspection);
-        println!("{}", text.map_err(|error| Failure::failed(error.to_string()))?);
+        say!("{}", text.map_err(|error| Failure::failed(error.to_string()))?)?;
     } else {
-        print(&inspection);
+        print(&inspection)?;
     }
     Ok(0)
 }
 
-fn print(inspection: &Inspection) {
-    println!("read through: {}", inspection.through);
+fn print(inspection: &Inspection) -> Result<(), Failure> {
+    say!("read through: {}", inspection.through)?;
     for section in &inspection.sections {
-        println!("\n{}", section.title);
+        say!("\n{}", section.title)?;
         for (name, value) in &section.facts {
-            println!("  {name:<34} {value}");
+            say!("  {name:<34} {value}")?;
         }
     }
+    Ok(())
 }

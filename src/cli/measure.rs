@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::args::{CommonArgs, CompareArgs, RunArgs};
+use super::out::{self, say, tell};
 use super::progress::Progress;
 use super::signals::stop_on_signals;
 use crate::failure::Failure;
@@ -28,6 +29,7 @@ const TARGETS_MAX: usize = 256;
 
 /// `nvpoll run`
 pub fn run(args: &RunArgs) -> Done {
+    let control = stoppable()?;
     let host = Host::system();
     let subjects = resolve(&host, &args.targets)?;
     let (kind, why) = match args.engine {
@@ -46,11 +48,12 @@ pub fn run(args: &RunArgs) -> Done {
     };
     let names = args.targets.join(", ");
     let headline = format!("nvpoll run: engine {kind} on {names} ({why})");
-    execute(&host, &plan, &[column], &args.common, &headline)
+    execute(&host, &plan, &[column], &args.common, &control, &headline)
 }
 
 /// `nvpoll compare`
 pub fn compare(args: &CompareArgs) -> Done {
+    let control = stoppable()?;
     let host = Host::system();
     let is_default = args.targets.is_empty();
     let times = if is_default { STAND_IN_TIMES_S } else { TIMES_S };
@@ -79,7 +82,14 @@ pub fn compare(args: &CompareArgs) -> Done {
             format!("nvpoll compare: {} on {}", engine_names(&columns), args.targets.join(", "))
         }
     };
-    execute(&host, &plan, &columns, &args.common, &headline)
+    execute(&host, &plan, &columns, &args.common, &control, &headline)
+}
+
+/// What a signal stops: set up before anything is made that has to be removed or given back.
+fn stoppable() -> Result<Arc<Control>, Failure> {
+    let control = Arc::new(Control::new());
+    stop_on_signals(&control)?;
+    Ok(control)
 }
 
 fn resolve(host: &Host, names: &[String]) -> Result<Vec<Subject>, Failure> {
@@ -169,7 +179,7 @@ fn stand_in_columns(scratch: &Scratch, asked: &[EngineKind]) -> Result<Vec<Colum
     for &kind in kinds {
         let available = preflight::check_available(kind);
         if asked.is_empty() && available.is_err() {
-            eprintln!(
+            tell!(
                 "nvpoll: warning: left out: {}",
                 available.err().map_or_else(String::new, |error| error.text)
             );
@@ -259,6 +269,7 @@ fn execute(
     plan: &Plan,
     columns: &[Column],
     common: &CommonArgs,
+    control: &Control,
     headline: &str,
 ) -> Done {
     check(host, plan, columns, common)?;
@@ -269,45 +280,53 @@ fn execute(
     let assemble = |results: &[RoundResult], complete: bool| {
         Report::assemble(planned.clone(), environment.clone(), results, complete)
     };
-    let control = Arc::new(Control::new());
-    stop_on_signals(&control)?;
-    say(to_stdout, headline);
+    head(to_stdout, headline)?;
     if let Some(seconds) = plan.seconds().filter(|_| plan.measurements() > 1) {
-        eprintln!("{} measurements, about {}", plan.measurements(), minutes(seconds));
+        tell!("{} measurements, about {}", plan.measurements(), minutes(seconds));
     }
     let save_round = |results: &[RoundResult]| {
         if let Some(file) = file
             && let Err(error) = assemble(results, false).save(file)
         {
-            eprintln!("nvpoll: warning: {error}");
+            tell!("nvpoll: warning: {error}");
         }
     };
     let mut progress = Progress::new(plan, Box::new(save_round));
     let cpus = common.cpu_list()?;
     let mut hands = HostHands::new(host.clone());
-    let outcome = run_plan(plan, columns, &cpus, &control, &mut hands, &mut progress);
+    let outcome = run_plan(plan, columns, &cpus, control, &mut hands, &mut progress);
     progress.finish();
     let outcome = outcome?;
     let report = assemble(&outcome.results, outcome.failures.is_empty());
     match common.json.as_deref() {
         Some(_) if to_stdout => {
-            print!("{}", report.to_json().map_err(|error| Failure::failed(error.to_string()))?)
+            let json = report.to_json().map_err(|error| Failure::failed(error.to_string()))?;
+            out::result(format_args!("{json}"))?;
         }
         Some(file) => {
-            print!("{}", table::render(&report, table::Look::of_stdout()));
-            report.save(file).map_err(|error| Failure::failed(error.to_string()))?;
+            let saved = report.save(file).map_err(|error| Failure::failed(error.to_string()));
+            print_table(&report)?;
+            saved?;
         }
-        None => print!("{}", table::render(&report, table::Look::of_stdout())),
+        None => print_table(&report)?,
     }
     for failure in &outcome.failures {
-        eprintln!("nvpoll: {failure}");
+        tell!("nvpoll: {failure}");
     }
     Ok(u8::from(!outcome.failures.is_empty() || !report.complete))
 }
 
 /// The first line belongs to the result, unless stdout is to be one JSON document.
-fn say(json_on_stdout: bool, line: &str) {
-    if json_on_stdout { eprintln!("{line}") } else { println!("{line}") }
+fn head(json_on_stdout: bool, line: &str) -> Result<(), Failure> {
+    if json_on_stdout {
+        tell!("{line}");
+        return Ok(());
+    }
+    say!("{line}")
+}
+
+fn print_table(report: &Report) -> Result<(), Failure> {
+    out::result(format_args!("{}", table::render(report, table::Look::of_stdout())))
 }
 
 fn minutes(seconds: f64) -> String {

@@ -5,6 +5,7 @@ mod args;
 mod drives;
 mod identify;
 mod measure;
+mod out;
 mod progress;
 mod signals;
 
@@ -41,7 +42,7 @@ pub fn main(cli: Cli) -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("nvpoll: {failure}");
+            out::tell!("nvpoll: {failure}");
             ExitCode::from(failure.exit_status())
         }
     }

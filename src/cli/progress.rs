@@ -1,5 +1,6 @@
 //! Progress on stderr: live figures where it is a terminal, nothing but warnings where it is not.
 
+use super::out::tell;
 use crate::plan::Plan;
 use crate::report::RoundResult;
 use crate::run::{Live, Observer};
@@ -58,7 +59,7 @@ impl Observer for Progress<'_> {
     }
 
     fn warn(&mut self, text: &str) {
-        self.bar.suspend(|| eprintln!("nvpoll: warning: {text}"));
+        self.bar.suspend(|| tell!("nvpoll: warning: {text}"));
     }
 
     fn round_done(&mut self, results: &[RoundResult]) {

@@ -1,5 +1,6 @@
 //! Ctrl-C and its like: the window closes, the drives go back, what was measured is kept.
 
+use super::out::tell;
 use crate::failure::Failure;
 use crate::run::Control;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ pub fn stop_on_signals(control: &Arc<Control>) -> Result<(), Failure> {
     ctrlc::set_handler(move || {
         control.stop();
         match count.fetch_add(1, Relaxed) {
-            0 => eprintln!("\nnvpoll: stopping; drives are given back"),
-            _ => eprintln!("nvpoll: still giving drives back; a kill now would leave them to `nvpoll unbind --all`"),
+            0 => tell!("\nnvpoll: stopping; drives are given back"),
+            _ => tell!("nvpoll: still giving drives back; a kill now would leave them to `nvpoll unbind --all`"),
         }
     })
     .map_err(|error| Failure::failed(format!("cannot set a handler for Ctrl-C: {error}")))

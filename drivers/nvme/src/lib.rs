@@ -3,7 +3,8 @@
 //!
 //! Read it in this order: [`Controller::open`] (how a controller comes up and goes down), the admin
 //! queue in `admin.rs` (one command at a time, every wait bounded), then [`QueuePair`] (the hot
-//! path: `push`, `kick`, `reap`), and `prp.rs` (how a buffer is told to the device). Everything is
+//! path: `push`, `kick`, `reap`), with `slots.rs` (which command a completion ends) and `prp.rs` (how
+//! a buffer is told to the device). Everything is
 //! generic over the transport, [`nvpoll_pci::Function`], and contains no unsafe code: memory that
 //! the device shares is `nvpoll-mem`'s.
 //!
