@@ -186,12 +186,18 @@ mod tests {
     fn a_busy_loop_shows_in_both_accounts() {
         let window = CpuWindow::open();
         let start = std::time::Instant::now();
-        while start.elapsed().as_millis() < 300 {
-            std::hint::spin_loop();
-        }
-        let used = window.close(1);
-        let own_s = used.user_s.unwrap() + used.sys_s.unwrap();
-        assert!(own_s > 0.05, "{used:?}");
+        let own_s = |used: &CpuUse| used.user_s.unwrap() + used.sys_s.unwrap();
+        // Until this process has had its share, which may take a while on a busy machine.
+        let used = loop {
+            for _ in 0..1_000_000 {
+                std::hint::spin_loop();
+            }
+            let used = window.close(1);
+            if own_s(&used) > 0.1 {
+                break used;
+            }
+            assert!(start.elapsed().as_secs() < 60, "{used:?}");
+        };
         assert!(used.machine_busy_s.unwrap() > 0.05, "{used:?}");
         assert!(used.machine_pct.unwrap() > 0.0 && used.machine_pct.unwrap() <= 100.0);
     }

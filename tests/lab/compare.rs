@@ -108,6 +108,28 @@ fn sigterm_gives_the_drive_back_and_sigkill_leaves_a_record_that_unbind_repairs(
 }
 
 #[test]
+fn a_bound_drive_is_listed_identified_run_and_given_back() {
+    let ran = lab().sh(
+        "a=$(drive D0 address); n=$(drive D0 node)
+         nvpoll list; nvpoll identify $n | head -n 1; nvpoll run $n --runtime 1 --ramp-time 0 | head -n 1
+         nvpoll bind $n; nvpoll list; nvpoll identify $a
+         nvpoll run $a --runtime 1 --ramp-time 0; nvpoll unbind $n; drive D0 driver",
+    );
+    ran.is_fine();
+    let said = |words: &str| assert!(ran.stdout.contains(words), "{words:?} was not said");
+    said("the kernel's driver, /dev/nvme0");
+    said("engine io_uring on /dev/nvme0n1 (the target is the kernel's");
+    said("is now with vfio-pci");
+    said("(was /dev/nvme0n1)");
+    said("userspace driver, VFIO group");
+    said("engine vfio on 0000:00:04.0 (the drive is bound to vfio-pci");
+    said("back with nvme\nnvme\n");
+    let serials = ran.stdout.lines().filter(|line| line.contains("  serial ")).count();
+    assert!(serials >= 1, "identify names the serial number");
+    println!("checked: list, identify, run without --engine, bind and unbind by name");
+}
+
+#[test]
 fn four_workers_on_four_queues_and_two_drives_at_once() {
     let lab = lab().drive("serial=D1,size=64M,lba=4096").with("--smp", "4");
     let ran = lab.sh("a=$(drive D0 address); b=$(drive D1 address); nvpoll bind $a $b
