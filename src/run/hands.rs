@@ -52,7 +52,9 @@ impl Hands for HostHands {
     fn give_back(&mut self, observer: &mut dyn Observer) -> Result<(), Failure> {
         let mut failures = Vec::new();
         // The kernel hands out the lowest free name, so that this order gives each drive its own.
-        self.taken.sort_by_key(|taken| taken.found().controller.clone());
+        let by_number =
+            |name: &Option<String>| name.as_ref().map(|name| (name.len(), name.clone()));
+        self.taken.sort_by_key(|taken| by_number(&taken.found().controller));
         for taken in self.taken.drain(..) {
             let address = taken.address();
             observer.doing(&format!("giving {address} back"));
