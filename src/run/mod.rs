@@ -14,6 +14,7 @@ mod cpus;
 mod drive;
 #[cfg(target_os = "linux")]
 mod hands;
+mod memory;
 mod session;
 
 pub use control::{Control, Progress};
@@ -126,6 +127,7 @@ impl Visitor for Measure<'_, '_> {
         let open = |(target, nsid): &(Target, u32)| E::open(target, &options(*nsid));
         let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;
         let plans = plan_lanes(self.job, &engines)?;
+        memory::check(&plans)?;
         run_lanes(self.job, &engines, &plans, self.control, self.live)
     }
 }
