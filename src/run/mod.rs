@@ -80,8 +80,8 @@ pub struct Measurement {
     pub cpu: CpuUse,
     /// How the engine ran.
     pub facts: Vec<(String, String)>,
-    /// What the first target is like.
-    pub geometry: Geometry,
+    /// What each target is like, in the targets' order.
+    pub geometries: Vec<Geometry>,
     /// A stop was asked for before the window's end.
     pub stopped: bool,
 }
@@ -355,8 +355,6 @@ fn merge<E: Engine>(
         stopped |= lane.stopped;
         recorder.merge(&seen);
     }
-    let first = engines.first().ok_or_else(|| EngineError::Usage("no target was given".into()))?;
-    let facts = first.facts().into_iter().map(|(name, value)| (name.to_owned(), value));
     Ok(Measurement {
         ns_per_tick: clock.ns_per_tick(),
         iops_by_target,
@@ -364,9 +362,22 @@ fn merge<E: Engine>(
         in_flight_mean,
         polls,
         cpu: cpu.unwrap_or_default().per(recorder.count_all()),
-        facts: facts.collect(),
-        geometry: first.geometry(job.workload.bs_bytes),
+        facts: facts(engines),
+        geometries: engines.iter().map(|engine| engine.geometry(job.workload.bs_bytes)).collect(),
         stopped,
         recorder,
     })
+}
+
+/// How the engine ran on its targets: a value that differs between them is all of theirs.
+fn facts<E: Engine>(engines: &[E]) -> Vec<(String, String)> {
+    let mut facts: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, value) in engines.iter().flat_map(Engine::facts) {
+        match facts.iter_mut().find(|(known, _)| known == name) {
+            Some((_, values)) if values.contains(&value) => {}
+            Some((_, values)) => values.push(value),
+            None => facts.push((name.to_owned(), vec![value])),
+        }
+    }
+    facts.into_iter().map(|(name, values)| (name, values.join(", "))).collect()
 }

@@ -215,8 +215,7 @@ fn measured_round(
     measurement: Measurement,
 ) -> RoundResult {
     let mut ran = column.ran(measurement.facts.into_iter().collect());
-    for drive in &mut ran.drives {
-        let geometry = &measurement.geometry;
+    for (drive, geometry) in ran.drives.iter_mut().zip(&measurement.geometries) {
         drive.size_bytes.get_or_insert(geometry.size_bytes);
         drive.block_bytes.get_or_insert(geometry.block_bytes);
         drive.numa_node = drive.numa_node.or(geometry.numa_node);
