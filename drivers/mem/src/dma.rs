@@ -15,8 +15,57 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     /// [`MemError::Map`] with what was seen and what to do.
     fn map(&self, pages: &Arc<Pages>) -> Result<u64, MemError>;
 
+    /// Allocates at least `bytes`, zeroed, and maps them. Where the device sees any memory, this is
+    /// [`Pages::new`] and [`map`](Self::map); a space in which only some memory has an address of
+    /// its own takes it from there, and may scatter it.
+    ///
+    /// # Errors
+    /// When there is no memory, or the transport refuses the mapping.
+    fn allocate(&self, bytes: usize) -> Result<(Arc<Pages>, Iovas), MemError> {
+        let pages = Arc::new(Pages::new(bytes)?);
+        let iova = self.map(&pages)?;
+        Ok((pages, Iovas::contiguous(iova)))
+    }
+
     /// Takes the mapping at `iova` away. Returns whether the device has certainly lost it.
     fn unmap(&self, iova: u64, pages: &Pages) -> bool;
+}
+
+/// Where the device sees one buffer: at one address, or in chunks of equal size.
+#[derive(Clone, Debug)]
+pub struct Iovas {
+    start: u64,
+    /// Addresses of the chunks, the first one included; empty when the buffer is contiguous.
+    chunks: Box<[u64]>,
+    chunk_log2: u32,
+}
+
+impl Iovas {
+    /// All at one address.
+    pub fn contiguous(start: u64) -> Self {
+        Self { start, chunks: Box::default(), chunk_log2: 0 }
+    }
+
+    /// In chunks of `1 << chunk_log2` bytes, at least a page each, of which the last may be used in
+    /// part. `None` when there is no chunk.
+    pub fn scattered(chunks: Vec<u64>, chunk_log2: u32) -> Option<Self> {
+        let start = *chunks.first()?;
+        let follows = |pair: &[u64]| pair[1].checked_sub(pair[0]) == Some(1 << chunk_log2);
+        if chunks.windows(2).all(follows) {
+            return Some(Self::contiguous(start));
+        }
+        Some(Self { start, chunks: chunks.into(), chunk_log2 })
+    }
+
+    /// The address of byte `offset`.
+    fn at(&self, offset: usize) -> u64 {
+        // Beyond the last chunk there is no buffer, and the caller's arithmetic is wrong; the
+        // address that it would have had is as good an answer as with one mapping.
+        match self.chunks.get(offset >> self.chunk_log2) {
+            Some(chunk) => chunk + (offset & ((1 << self.chunk_log2) - 1)) as u64,
+            None => self.start + offset as u64,
+        }
+    }
 }
 
 /// Memory at a constant I/O virtual address, for as long as a clone of this lives.
@@ -28,7 +77,7 @@ pub struct DmaBuf(Arc<Mapping>);
 
 struct Mapping {
     pages: Arc<Pages>,
-    iova: u64,
+    iovas: Iovas,
     space: Arc<dyn DmaSpace>,
 }
 
@@ -38,14 +87,19 @@ impl DmaBuf {
     /// # Errors
     /// When there is no memory, or the transport refuses the mapping.
     pub fn new(space: &Arc<dyn DmaSpace>, bytes: usize) -> Result<Self, MemError> {
-        let pages = Arc::new(Pages::new(bytes)?);
-        let iova = space.map(&pages)?;
-        Ok(Self(Arc::new(Mapping { pages, iova, space: Arc::clone(space) })))
+        let (pages, iovas) = space.allocate(bytes)?;
+        Ok(Self(Arc::new(Mapping { pages, iovas, space: Arc::clone(space) })))
     }
 
-    /// The device's address of byte `offset`.
+    /// The device's address of byte `offset`. Within a page the addresses follow each other; from
+    /// one page to the next only where [`is_contiguous`](Self::is_contiguous) says so.
     pub fn iova(&self, offset: usize) -> u64 {
-        self.0.iova + offset as u64
+        self.0.iovas.at(offset)
+    }
+
+    /// Whether the device sees the whole buffer at one address, as a queue needs it.
+    pub fn is_contiguous(&self) -> bool {
+        self.0.iovas.chunks.is_empty()
     }
 }
 
@@ -59,7 +113,7 @@ impl Deref for DmaBuf {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if !self.space.unmap(self.iova, &self.pages) {
+        if !self.space.unmap(self.iovas.start, &self.pages) {
             // The device may still write here: memory that is never reused is the lesser evil.
             std::mem::forget(Arc::clone(&self.pages));
         }
@@ -69,5 +123,28 @@ impl Drop for Mapping {
 impl fmt::Debug for DmaBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DmaBuf({:#x} + {:#x})", self.iova(0), self.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scattered_addresses_follow_their_chunks() {
+        const HUGE: u64 = 1 << 21;
+        let iovas = Iovas::scattered(vec![7 * HUGE, 3 * HUGE, 4 * HUGE], 21).unwrap();
+        assert_eq!(iovas.at(0), 7 * HUGE);
+        assert_eq!(iovas.at(HUGE as usize - 1), 8 * HUGE - 1);
+        assert_eq!(iovas.at(HUGE as usize), 3 * HUGE);
+        assert_eq!(iovas.at(3 * HUGE as usize - 4096), 5 * HUGE - 4096);
+    }
+
+    #[test]
+    fn chunks_that_follow_each_other_are_one() {
+        let iovas = Iovas::scattered(vec![1 << 21, 2 << 21], 21).unwrap();
+        assert!(iovas.chunks.is_empty());
+        assert_eq!(iovas.at(3 << 20), 5 << 20);
+        assert!(Iovas::scattered(Vec::new(), 21).is_none());
     }
 }

@@ -20,9 +20,11 @@ mod pages;
 mod registers;
 mod ring;
 
-pub use dma::{DmaBuf, DmaSpace};
+pub use dma::{DmaBuf, DmaSpace, Iovas};
 pub use iova::IovaSpace;
 pub use mapped::{MappedDoorbell, MappedRegisters};
+#[cfg(unix)]
+pub use pages::kernel_page_bytes;
 pub use pages::{PAGE_BYTES, Pages};
 pub use registers::{Doorbell, RegisterError, Registers, order_stores_before_doorbell};
 pub use ring::{CompletionRing, SubmissionRing, Word, take_completion};
@@ -37,6 +39,21 @@ pub enum MemError {
     Allocate {
         /// What was asked for.
         bytes: usize,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The pool of huge pages has too few.
+    #[error(
+        "the system has not {pages} huge page{} of {} MiB left ({source}); reserve some (`echo 64 > /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages`), or lower --iodepth, --bs or --numjobs",
+        if *pages == 1 { "" } else { "s" },
+        page_bytes >> 20,
+        page_bytes >> 10
+    )]
+    HugePages {
+        /// How many were asked for.
+        pages: usize,
+        /// Of how many bytes each.
+        page_bytes: usize,
         /// What the kernel said.
         source: std::io::Error,
     },

@@ -5,6 +5,7 @@
 use crate::MemError;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Granularity of [`Pages`]: every size is rounded up to this.
@@ -20,9 +21,11 @@ const WORD: usize = size_of::<AtomicU64>();
 pub struct Pages {
     start: NonNull<AtomicU64>,
     bytes: usize,
+    /// The mapping that this is a part of; none where it is one of its own.
+    whole: Option<Arc<Pages>>,
 }
 
-// SAFETY: `Pages` owns its mapping and gives access to it as atomics alone.
+// SAFETY: `Pages` owns its mapping, or keeps the owner, and gives access to it as atomics alone.
 unsafe impl Send for Pages {}
 // SAFETY: as above; atomics are shared freely.
 unsafe impl Sync for Pages {}
@@ -40,7 +43,39 @@ impl Pages {
             .filter(|&rounded| isize::try_from(rounded).is_ok())
             .ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
         let start = map_anonymous(rounded).map_err(error)?;
-        Ok(Self { start, bytes: rounded })
+        Ok(Self { start, bytes: rounded, whole: None })
+    }
+
+    /// Maps at least `bytes` of zeroed, resident memory in huge pages of `1 << page_log2` bytes
+    /// each, from the system's pool of such pages (Documentation/admin-guide/mm/hugetlbpage.rst):
+    /// these alone stay where they are in physical memory.
+    ///
+    /// # Errors
+    /// [`MemError::HugePages`] when the pool has too few.
+    #[cfg(target_os = "linux")]
+    pub fn huge(bytes: usize, page_log2: u32) -> Result<Self, MemError> {
+        let page_bytes = 1usize << page_log2.min(usize::BITS - 2);
+        let pages = bytes.max(1).div_ceil(page_bytes);
+        let error = |source| MemError::HugePages { pages, page_bytes, source };
+        let bytes = pages
+            .checked_mul(page_bytes)
+            .filter(|&bytes| isize::try_from(bytes).is_ok())
+            .ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
+        let start = map_huge(bytes, page_log2).map_err(error)?;
+        Ok(Self { start, bytes, whole: None })
+    }
+
+    /// `bytes` of `whole` from byte `offset` on, both multiples of [`PAGE_BYTES`]; `None` when that
+    /// is not within it. Other parts, and `whole` itself, see the same memory.
+    pub fn part(whole: &Arc<Self>, offset: usize, bytes: usize) -> Option<Self> {
+        let is_aligned = offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES);
+        let is_within = bytes > 0 && offset.checked_add(bytes)? <= whole.bytes;
+        if !is_aligned || !is_within {
+            return None;
+        }
+        // SAFETY: within the mapping, as was just checked, and so no overflow.
+        let start = unsafe { whole.start.byte_add(offset) };
+        Some(Self { start, bytes, whole: Some(Arc::clone(whole)) })
     }
 
     /// Bytes in this memory, a multiple of [`PAGE_BYTES`].
@@ -55,8 +90,8 @@ impl Pages {
 
     /// The whole memory as words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is `bytes` long, aligned to a page, initialised by the kernel, lives
-        // as long as `self`, and is only ever accessed as atomics from this process.
+        // SAFETY: the mapping is `bytes` long from `start` on, aligned to a page, initialised by the
+        // kernel, lives as long as `self`, and is only ever accessed as atomics from this process.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes / WORD) }
     }
 
@@ -99,8 +134,19 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        unmap(self.start, self.bytes);
+        if self.whole.is_none() {
+            unmap(self.start, self.bytes);
+        }
     }
+}
+
+/// Bytes of this kernel's base pages, in which it counts in `/proc`; a multiple of [`PAGE_BYTES`] on
+/// the machines that have NVMe drives.
+#[cfg(unix)]
+pub fn kernel_page_bytes() -> usize {
+    // SAFETY: asks for a constant of the running system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).ok().filter(|&bytes| bytes > 0).unwrap_or(PAGE_BYTES)
 }
 
 /// Base pages alone until a huge page's worth is asked for; from there on huge ones are asked for,
@@ -131,6 +177,40 @@ fn map_anonymous(bytes: usize) -> io::Result<NonNull<AtomicU64>> {
     for page in 0..bytes / PAGE_BYTES {
         // SAFETY: within the mapping, aligned, and not yet shared with anybody.
         unsafe { first.byte_add(page * PAGE_BYTES).as_ref() }.store(0, Relaxed);
+    }
+    Ok(first)
+}
+
+/// Huge pages from the pool. Each is faulted in by a call that can fail, since a first touch that
+/// finds the pool empty (a limit of the control group is enough for that) kills the process.
+#[cfg(target_os = "linux")]
+fn map_huge(bytes: usize, page_log2: u32) -> io::Result<NonNull<AtomicU64>> {
+    let size = (page_log2 as libc::c_int) << libc::MAP_HUGE_SHIFT;
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no other.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | size,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let first = NonNull::new(start.cast::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
+    // SAFETY: both are advice on the mapping that was just made, which nobody else knows yet. A
+    // child of this process does not get it, so that a fork never moves a page.
+    let populated = unsafe {
+        libc::madvise(start, bytes, libc::MADV_DONTFORK);
+        libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE)
+    };
+    if populated != 0 {
+        let error = io::Error::last_os_error();
+        unmap(first, bytes);
+        return Err(error);
     }
     Ok(first)
 }
@@ -173,6 +253,35 @@ mod tests {
         assert_eq!(pages.as_ptr().addr() % PAGE_BYTES, 0);
         assert!(pages.words().iter().all(|word| word.load(Relaxed) == 0));
         assert!(Pages::new(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn a_part_is_within_its_whole_and_keeps_it() {
+        let whole = Arc::new(Pages::new(4 * PAGE_BYTES).unwrap());
+        for (offset, bytes) in
+            [(1, 4096), (0, 4095), (0, 0), (4096, 4 * 4096), (usize::MAX & !4095, 4096)]
+        {
+            assert!(Pages::part(&whole, offset, bytes).is_none(), "{offset} {bytes}");
+        }
+        let part = Pages::part(&whole, PAGE_BYTES, 2 * PAGE_BYTES).unwrap();
+        part.words()[0].store(7, Relaxed);
+        assert_eq!(whole.words()[PAGE_BYTES / 8].load(Relaxed), 7);
+        drop(whole);
+        assert_eq!((part.words()[0].load(Relaxed), part.bytes()), (7, 2 * PAGE_BYTES));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn huge_pages_come_from_the_pool_or_say_so() {
+        match Pages::huge(1, 21) {
+            Ok(pages) => {
+                assert_eq!((pages.bytes(), pages.as_ptr().addr() % (2 << 20)), (2 << 20, 0))
+            }
+            Err(error) => assert!(error.to_string().contains("1 huge page of 2 MiB"), "{error}"),
+        }
+        let error = Pages::huge(1 << 50, 21).unwrap_err().to_string();
+        assert!(error.contains("536870912 huge pages of 2 MiB"), "{error}");
+        assert!(Pages::huge(usize::MAX, 21).is_err());
     }
 
     #[test]

@@ -197,10 +197,12 @@ impl CompletionRing {
     }
 }
 
-/// Words of a ring of `entries` of `entry_words` each, if it has two at least and `memory` holds it.
+/// Words of a ring of `entries` of `entry_words` each, if it has two at least and `memory` holds it
+/// at one address.
 fn words(memory: &DmaBuf, entries: u32, entry_words: usize) -> Option<usize> {
     let words = (entries as usize).checked_mul(entry_words)?;
-    (entries >= 2 && words <= memory.words().len()).then_some(words)
+    let holds = words <= memory.words().len() && memory.is_contiguous();
+    (entries >= 2 && holds).then_some(words)
 }
 
 impl fmt::Debug for SubmissionRing {
