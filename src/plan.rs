@@ -2,6 +2,7 @@
 
 use crate::run::Timing;
 use crate::workload::Workload;
+use nvpoll_engine::TransportOptions;
 use serde::{Deserialize, Serialize};
 
 /// Everything that a run or a comparison does.
@@ -22,6 +23,34 @@ pub struct Plan {
     pub timing: Timing,
     /// Processors that workers are pinned to, as a list; empty where they are not pinned.
     pub cpus: String,
+    /// How drives are reached by the userspace driver.
+    #[serde(default)]
+    pub transport: Transport,
+}
+
+/// How drives are reached by the userspace driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transport {
+    /// The kernel's interface to the IOMMU: `best`, `type1` or `iommufd`.
+    pub iommu: String,
+    /// A drive without an IOMMU may be driven by vfio-pci.
+    pub unsafe_no_iommu: bool,
+}
+
+impl Transport {
+    /// As the engines take it. A name that this build does not know is the best interface.
+    pub fn options(&self) -> TransportOptions {
+        TransportOptions {
+            iommu: self.iommu.parse().unwrap_or_default(),
+            allow_no_iommu: self.unsafe_no_iommu,
+        }
+    }
+}
+
+impl From<TransportOptions> for Transport {
+    fn from(options: TransportOptions) -> Self {
+        Self { iommu: options.iommu.to_string(), unsafe_no_iommu: options.allow_no_iommu }
+    }
 }
 
 /// An engine and what it drives.
@@ -73,6 +102,7 @@ mod tests {
             rounds,
             timing: Timing { ramp_s: 0.5, runtime_s: 2.0, number_ios: None },
             cpus: String::new(),
+            transport: Transport::default(),
         }
     }
 

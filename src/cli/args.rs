@@ -5,7 +5,8 @@ use crate::run::{CpuList, Timing};
 use crate::workload::units::{Amount, parse_size, parse_time};
 use crate::workload::{Rw, Workload};
 use clap::{Args, Parser, Subcommand};
-use nvpoll_engine::EngineKind;
+use nvpoll_engine::{EngineKind, IommuInterface, TransportOptions};
+use nvpoll_host::UserDriver;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,6 +57,15 @@ pub struct BindArgs {
     /// PCI addresses, device nodes or by-id links
     #[arg(required = true, value_name = "TARGET")]
     pub targets: Vec<String>,
+    /// The kernel's driver that hands the drive over: vfio-pci, or uio_pci_generic, which has no
+    /// IOMMU to keep the drive from this machine's memory [default: vfio-pci, where an IOMMU
+    /// stands in front of the drive]
+    #[arg(long, value_name = "DRIVER", value_parser = user_driver)]
+    pub driver: Option<UserDriver>,
+    /// Take a drive that no IOMMU keeps from this machine's memory: a fault of the drive or of
+    /// nvpoll can overwrite any of it
+    #[arg(long)]
+    pub unsafe_no_iommu: bool,
 }
 
 /// `nvpoll unbind`
@@ -78,6 +88,9 @@ pub struct IdentifyArgs {
     /// A drive that is bound to a userspace driver, or soft[:options]
     #[arg(value_name = "TARGET")]
     pub target: String,
+    /// How the drive is reached.
+    #[command(flatten)]
+    pub transport: TransportArgs,
     /// One JSON document instead of text
     #[arg(long)]
     pub json: bool,
@@ -126,6 +139,26 @@ pub struct CompareArgs {
     /// How it is run.
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+/// How the userspace driver reaches a drive.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct TransportArgs {
+    /// The kernel's interface to the IOMMU under vfio-pci: type1 (by group), iommufd (by device),
+    /// or best, which is type1 where the kernel has it
+    #[arg(long, value_name = "INTERFACE", default_value_t = IommuInterface::Best)]
+    pub iommu: IommuInterface,
+    /// Drive a drive that no IOMMU keeps from this machine's memory: a fault of the drive or of
+    /// nvpoll can overwrite any of it
+    #[arg(long)]
+    pub unsafe_no_iommu: bool,
+}
+
+impl TransportArgs {
+    /// As the engines take them.
+    pub fn options(self) -> TransportOptions {
+        TransportOptions { iommu: self.iommu, allow_no_iommu: self.unsafe_no_iommu }
+    }
 }
 
 /// A workload, in fio's words.
@@ -184,6 +217,9 @@ pub struct CommonArgs {
     /// The result as one JSON document, to a file or, as -, to stdout instead of the table
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
+    /// How the userspace driver reaches a drive.
+    #[command(flatten)]
+    pub transport: TransportArgs,
 }
 
 /// Longest ramp and runtime.
@@ -191,6 +227,13 @@ const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 fn engine(name: &str) -> Result<EngineKind, String> {
     name.parse::<EngineKind>().map_err(|error| error.to_string())
+}
+
+fn user_driver(name: &str) -> Result<UserDriver, String> {
+    UserDriver::from_name(name).ok_or_else(|| {
+        let names = UserDriver::ALL.map(UserDriver::name).join(", ");
+        format!("no driver hands drives over that is called \"{name}\"; there are {names}")
+    })
 }
 
 fn block_size(text: &str) -> Result<u32, String> {

@@ -166,16 +166,27 @@ pub fn bind(args: &BindArgs) -> Done {
     // All are resolved and asked for before the first is touched.
     let drives: Vec<Box<Drive>> =
         args.targets.iter().map(|name| drive_of(&host, name)).collect::<Result<_, _>>()?;
-    let options = TakeOptions { persistent: true, ..TakeOptions::default() };
-    for drive in &drives {
-        host.may_take(drive, UserDriver::VfioPci, &options)?;
-    }
+    let options = TakeOptions {
+        persistent: true,
+        allow_no_iommu: args.unsafe_no_iommu,
+        ..TakeOptions::default()
+    };
+    let mut chosen = Vec::new();
     for drive in drives {
-        let taken = host.take(&drive, UserDriver::VfioPci, &options)?;
+        let (driver, why) = match args.driver {
+            Some(driver) => (driver, "asked for".to_owned()),
+            None => host.choose_driver(&drive, &options)?,
+        };
+        host.may_take(&drive, driver, &options)?;
+        chosen.push((drive, driver, why));
+    }
+    for (drive, driver, why) in chosen {
+        let taken = host.take(&drive, driver, &options)?;
+        warn_without_iommu(&host, &drive, driver);
         let nodes: Vec<String> =
             taken.nodes().iter().map(|node| node.display().to_string()).collect();
         say!(
-            "{}: {} ({}) is now with {}, through {}; `nvpoll unbind {}` gives it back to {}",
+            "{}: {} ({}) is now with {} ({why}), through {}; `nvpoll unbind {}` gives it back to {}",
             drive.address,
             drive.label(),
             drive
@@ -192,6 +203,16 @@ pub fn bind(args: &BindArgs) -> Done {
         )?;
     }
     Ok(0)
+}
+
+/// Says plainly what nobody protects.
+pub fn warn_without_iommu(host: &Host, drive: &Drive, driver: UserDriver) {
+    if driver == UserDriver::UioPciGeneric || !host.has_iommu(drive) {
+        let address = drive.address;
+        tell!(
+            "nvpoll: warning: {address}: no IOMMU keeps this drive from this machine's memory; a fault of the drive or of nvpoll can overwrite any of it, also while it ends by SIGKILL"
+        );
+    }
 }
 
 /// `nvpoll unbind`

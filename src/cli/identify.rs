@@ -34,7 +34,7 @@ pub fn identify(args: &IdentifyArgs) -> Done {
             )));
         }
     };
-    let inspection = inspect(&target)?;
+    let inspection = inspect(&target, args.transport.options())?;
     if args.json {
         let text = serde_json::to_string_pretty(&inspection);
         say!("{}", text.map_err(|error| Failure::failed(error.to_string()))?)?;

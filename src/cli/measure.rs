@@ -13,7 +13,7 @@ use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan};
 use crate::workload::{Suite, Workload};
 use nvpoll_engine::EngineKind;
-use nvpoll_host::{Holder, Host};
+use nvpoll_host::{Holder, Host, TakeOptions, UserDriver};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +45,7 @@ pub fn run(args: &RunArgs) -> Done {
         rounds: 1,
         timing: args.common.timing(TIMES_S.0, TIMES_S.1)?,
         cpus: args.common.cpu_list()?.to_string(),
+        transport: args.common.transport.options().into(),
     };
     let names = args.targets.join(", ");
     let headline = format!("nvpoll run: engine {kind} on {names} ({why})");
@@ -65,12 +66,16 @@ pub fn compare(args: &CompareArgs) -> Done {
         rounds: args.rounds,
         timing: args.common.timing(times.0, times.1)?,
         cpus: args.common.cpu_list()?.to_string(),
+        transport: args.common.transport.options().into(),
     };
     (plan.suite, plan.workloads) = workloads(args)?;
     let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };
     let columns = match &scratch {
         Some(scratch) => stand_in_columns(scratch, &args.engines)?,
-        None => columns(&host, &resolve(&host, &args.targets)?, &args.engines)?,
+        None => {
+            let subjects = resolve(&host, &args.targets)?;
+            columns(&host, &subjects, &args.engines, &take_options(&args.common))?
+        }
     };
     plan.stacks = columns.iter().map(stack_of).collect();
     let headline = match &scratch {
@@ -83,6 +88,11 @@ pub fn compare(args: &CompareArgs) -> Done {
         }
     };
     execute(&host, &plan, &columns, &args.common, &control, &headline)
+}
+
+/// How drives are taken from the kernel, and given back.
+fn take_options(common: &CommonArgs) -> TakeOptions {
+    TakeOptions { allow_no_iommu: common.transport.unsafe_no_iommu, ..TakeOptions::default() }
 }
 
 /// What a signal stops: set up before anything is made that has to be removed or given back.
@@ -146,14 +156,16 @@ fn columns(
     host: &Host,
     subjects: &[Subject],
     asked: &[EngineKind],
+    options: &TakeOptions,
 ) -> Result<Vec<Column>, Failure> {
-    let fits = |kind: &EngineKind| {
-        *kind != EngineKind::Null
-            && preflight::check_available(*kind).is_ok()
-            && subjects.iter().all(|subject| subject.engine_target(host, *kind).is_ok())
-    };
     let kinds: Vec<EngineKind> = match asked {
-        [] => EngineKind::ALL.iter().copied().filter(fits).collect(),
+        [] => {
+            let fitting = preflight::fitting_engines(host, subjects, options);
+            for reason in fitting.left_out {
+                tell!("nvpoll: warning: left out: {reason}");
+            }
+            fitting.kinds
+        }
         asked => asked.to_vec(),
     };
     if kinds.is_empty() {
@@ -244,17 +256,26 @@ fn check_bound(
     kind: EngineKind,
 ) -> Result<(), Failure> {
     let What::Drive { drive, .. } = &subject.what else { return Ok(()) };
-    if !kind.info().takes_drive {
-        return Ok(());
-    }
+    let Some(wanted) = kind.info().driver else { return Ok(()) };
     let name = &subject.name;
-    if !subject.is_bound() {
+    let Some(bound) = subject.user_driver() else {
         return match plan.command.as_str() {
             "run" => Err(Failure::usage(format!(
-                "{name} is not bound to a userspace driver; `nvpoll bind {name}` does that, or `nvpoll compare {name}`, which also gives it back"
+                "{name} is not bound to a userspace driver; `nvpoll bind {name} --driver {wanted}` does that, or `nvpoll compare {name}`, which also gives it back"
             ))),
             _ => Ok(()),
         };
+    };
+    if bound.name() != wanted {
+        return Err(Failure::usage(format!(
+            "{name} is bound to {}, and engine {kind} needs {wanted}; `nvpoll unbind {name}` first",
+            bound.name()
+        )));
+    }
+    if bound == UserDriver::VfioPci && !host.has_iommu(drive) && !plan.transport.unsafe_no_iommu {
+        return Err(Failure::refused(format!(
+            "{name}: no IOMMU stands in front of this drive, so it could write all memory of this machine; accept that with --unsafe-no-iommu, as when it was bound"
+        )));
     }
     let leftovers = host.leftovers()?;
     let held = leftovers.iter().find(|leftover| {
@@ -293,7 +314,7 @@ fn execute(
     };
     let mut progress = Progress::new(plan, Box::new(save_round));
     let cpus = common.cpu_list()?;
-    let mut hands = HostHands::new(host.clone());
+    let mut hands = HostHands::new(host.clone(), take_options(common));
     let outcome = run_plan(plan, columns, &cpus, control, &mut hands, &mut progress);
     progress.finish();
     let outcome = outcome?;

@@ -16,6 +16,8 @@ pub use subject::{Subject, What};
 
 use crate::failure::Failure;
 use nvpoll_engine::{Engine, EngineKind, Visitor};
+#[cfg(target_os = "linux")]
+use nvpoll_host::{Host, TakeOptions, UserDriver};
 
 /// Whether this system has what `kind` needs.
 ///
@@ -32,19 +34,81 @@ pub fn check_available(kind: EngineKind) -> Result<(), Failure> {
     kind.with(Available).map_err(|error| Failure::usage(format!("engine {kind}: {error}")))
 }
 
+/// The engines of a comparison when none was asked for.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Default)]
+pub struct Fitting {
+    /// Those that can drive every target, in the list's order.
+    pub kinds: Vec<EngineKind>,
+    /// Those that would drive these targets but for something that can be mended, a line each.
+    pub left_out: Vec<String>,
+}
+
+/// All engines that can drive every one of `subjects`; of those that take a drive from the kernel
+/// the one with the driver that `bind` would choose.
+#[cfg(target_os = "linux")]
+pub fn fitting_engines(host: &Host, subjects: &[Subject], options: &TakeOptions) -> Fitting {
+    let mut fitting = Fitting::default();
+    for &kind in EngineKind::ALL.iter().filter(|kind| kind.info().name != "null") {
+        if !subjects.iter().all(|subject| subject.engine_target(host, kind).is_ok()) {
+            continue;
+        }
+        match check_available(kind).and_then(|()| check_driver(host, subjects, kind, options)) {
+            Ok(true) => fitting.kinds.push(kind),
+            Ok(false) => {}
+            Err(failure) => fitting.left_out.push(failure.text),
+        }
+    }
+    fitting
+}
+
+/// Whether `kind` needs the driver that each of `subjects` has, or that `bind` would choose for it.
+#[cfg(target_os = "linux")]
+fn check_driver(
+    host: &Host,
+    subjects: &[Subject],
+    kind: EngineKind,
+    options: &TakeOptions,
+) -> Result<bool, Failure> {
+    let Some(wanted) = kind.info().driver else { return Ok(true) };
+    for subject in subjects {
+        let What::Drive { drive, .. } = &subject.what else { return Ok(false) };
+        let driver = match subject.user_driver() {
+            Some(driver) => driver,
+            None => match host.choose_driver(drive, options) {
+                Ok((driver, _)) => driver,
+                // Said once, of the engine that would be the first choice.
+                Err(error) if wanted == UserDriver::VfioPci.name() => {
+                    return Err(Failure::usage(format!("engine {kind}: {error}")));
+                }
+                Err(_) => return Ok(false),
+            },
+        };
+        if driver.name() != wanted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The engine for `subject` when none was asked for, and why it is this one.
 pub fn choose_engine(subject: &Subject) -> (EngineKind, String) {
     match &subject.what {
         What::Soft(_) => (EngineKind::Soft, "the target is a soft drive".to_owned()),
         What::Null => (EngineKind::Null, "the target is nothing at all".to_owned()),
         #[cfg(target_os = "linux")]
-        What::Drive { drive, .. } if subject.is_bound() => {
-            let driver = drive.driver.as_deref().unwrap_or_default();
-            (
-                EngineKind::Vfio,
-                format!("the drive is bound to {driver}, the userspace driver's way"),
-            )
-        }
+        What::Drive { .. } => match subject.user_driver() {
+            Some(driver) => {
+                let name = driver.name();
+                let of = |kind: &&EngineKind| kind.info().driver == Some(name);
+                let kind = EngineKind::ALL.iter().find(of).copied();
+                (
+                    kind.unwrap_or(EngineKind::Vfio),
+                    format!("the drive is bound to {name}, the userspace driver's way"),
+                )
+            }
+            None => best_kernel_engine(),
+        },
         _ => best_kernel_engine(),
     }
 }

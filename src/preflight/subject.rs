@@ -79,9 +79,14 @@ impl Subject {
     /// Whether the drive is bound to a driver for userspace.
     #[cfg(target_os = "linux")]
     pub fn is_bound(&self) -> bool {
-        let What::Drive { drive, .. } = &self.what else { return false };
-        let driver = drive.driver.as_deref().and_then(nvpoll_host::UserDriver::from_name);
-        driver.is_some()
+        self.user_driver().is_some()
+    }
+
+    /// The driver for userspace that the drive is bound to.
+    #[cfg(target_os = "linux")]
+    pub fn user_driver(&self) -> Option<nvpoll_host::UserDriver> {
+        let What::Drive { drive, .. } = &self.what else { return None };
+        drive.driver.as_deref().and_then(nvpoll_host::UserDriver::from_name)
     }
 
     /// What engine `kind` opens, and the namespace. Asked anew each time: a drive that went to a
@@ -102,8 +107,10 @@ impl Subject {
             ("soft", What::Soft(options)) => Ok((Target::Soft(options.clone()), 1)),
             ("soft", _) => wrong("a soft drive (soft[:options])"),
             #[cfg(target_os = "linux")]
-            ("vfio", What::Drive { drive, nsid }) => Ok((Target::Pci(drive.address), *nsid)),
-            ("vfio", _) => wrong("an NVMe drive (`nvpoll list` shows them)"),
+            (_, What::Drive { drive, nsid }) if kind.info().takes_drive() => {
+                Ok((Target::Pci(drive.address), *nsid))
+            }
+            _ if kind.info().takes_drive() => wrong("an NVMe drive (`nvpoll list` shows them)"),
             #[cfg(target_os = "linux")]
             (_, What::Drive { drive, nsid }) => {
                 Ok((Target::Path(host.kernel_node(drive.address, *nsid)?), *nsid))

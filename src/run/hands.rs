@@ -11,34 +11,42 @@ use nvpoll_host::{Drive, Host, TakeOptions, Taken, UserDriver};
 #[derive(Debug)]
 pub struct HostHands {
     host: Host,
+    options: TakeOptions,
     taken: Vec<Taken>,
 }
 
 impl HostHands {
-    /// Hands that hold nothing.
-    pub fn new(host: Host) -> Self {
-        Self { host, taken: Vec::new() }
+    /// Hands that hold nothing, and take as `options` say.
+    pub fn new(host: Host, options: TakeOptions) -> Self {
+        Self { host, options, taken: Vec::new() }
     }
 
-    fn take(&mut self, drive: &Drive, observer: &mut dyn Observer) -> Result<(), Failure> {
+    fn take(
+        &mut self,
+        drive: &Drive,
+        driver: UserDriver,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
         if self.taken.iter().any(|taken| taken.address() == drive.address) {
             return Ok(());
         }
-        observer.doing(&format!("taking {} from the kernel", drive.address));
-        let taken = self.host.take(drive, UserDriver::VfioPci, &TakeOptions::default())?;
-        self.taken.push(taken);
+        observer.doing(&format!("taking {} from the kernel for {}", drive.address, driver.name()));
+        self.taken.push(self.host.take(drive, driver, &self.options)?);
         Ok(())
     }
 }
 
 impl Hands for HostHands {
     fn ready(&mut self, column: &Column, observer: &mut dyn Observer) -> Result<(), Failure> {
-        if !column.kind.info().takes_drive {
+        let Some(driver) = column.kind.info().driver.and_then(UserDriver::from_name) else {
             return self.give_back(observer);
+        };
+        if self.taken.iter().any(|taken| taken.driver() != driver) {
+            self.give_back(observer)?;
         }
         for subject in column.subjects.iter().filter(|subject| !subject.is_bound()) {
             if let Subject { what: What::Drive { drive, .. }, .. } = subject {
-                self.take(drive, observer)?;
+                self.take(drive, driver, observer)?;
             }
         }
         Ok(())

@@ -27,7 +27,8 @@ pub use session::{Column, Hands, Observer, Outcome, run_plan};
 use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
 use crate::workload::{Generator, Span, Workload};
 use nvpoll_engine::{
-    Engine, EngineError, EngineKind, Geometry, OpenOptions, Queue, QueueShape, Tag, Target, Visitor,
+    Engine, EngineError, EngineKind, Geometry, OpenOptions, Queue, QueueShape, Tag, Target,
+    TransportOptions, Visitor,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -59,6 +60,8 @@ pub struct Job<'a> {
     pub timing: Timing,
     /// Processors that the workers are pinned to, in turn.
     pub cpus: &'a CpuList,
+    /// How PCI functions are reached.
+    pub transport: TransportOptions,
 }
 
 /// What one measurement saw.
@@ -122,8 +125,11 @@ impl Visitor for Measure<'_, '_> {
     type Output = Result<Measurement, EngineError>;
 
     fn visit<E: Engine>(self) -> Self::Output {
-        let options =
-            |nsid| OpenOptions { writable: self.job.workload.rw.writes(), namespace: nsid };
+        let options = |nsid| OpenOptions {
+            writable: self.job.workload.rw.writes(),
+            namespace: nsid,
+            transport: self.job.transport,
+        };
         let open = |(target, nsid): &(Target, u32)| E::open(target, &options(*nsid));
         let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;
         let plans = plan_lanes(self.job, &engines)?;
@@ -226,7 +232,9 @@ fn run_lanes<E: Engine>(
             let window = window(&clock, &job.timing);
             starts.iter().for_each(|start| start.send(window).unwrap_or_default());
             let finished = || handles.iter().all(|handle| handle.is_finished());
-            cpu = Some(watch(&job.timing, &progress, control, &finished, live));
+            let check = || engines.iter().try_for_each(Engine::check);
+            let look = Look { finished: &finished, check: &check };
+            cpu = Some(watch(&job.timing, &progress, control, &look, live));
         }
         // A lane that is still waiting for its window ends when its sender is gone.
         drop(starts);
@@ -298,12 +306,21 @@ fn fill<Q: Queue>(queue: &mut Q, shape: QueueShape) {
     }
 }
 
-/// Watches a window from outside: live figures, and the machine's processor time over it.
+/// What is looked at while a window is open.
+struct Look<'a> {
+    /// All lanes have ended.
+    finished: &'a dyn Fn() -> bool,
+    /// The targets are still ours to use.
+    check: &'a dyn Fn() -> Result<(), EngineError>,
+}
+
+/// Watches a window from outside: live figures, and the machine's processor time over it. A target
+/// that is not ours to use any more ends the run in good order.
 fn watch(
     timing: &Timing,
     progress: &[Progress],
     control: &Control,
-    finished: &dyn Fn() -> bool,
+    look: &Look<'_>,
     live: &mut dyn FnMut(Live),
 ) -> CpuUse {
     let by_count = timing.number_ios.is_some();
@@ -313,7 +330,7 @@ fn watch(
     let mut cpu = CpuWindow::open();
     let mut opened = ramp.is_zero();
     let mut last = (start, 0);
-    while !finished() && !control.is_stopped() && (by_count || start.elapsed() < whole) {
+    while !(look.finished)() && !control.is_stopped() && (by_count || start.elapsed() < whole) {
         let elapsed = start.elapsed();
         if !opened && elapsed >= ramp {
             (cpu, opened) = (CpuWindow::open(), true);
@@ -322,6 +339,9 @@ fn watch(
             let completed = progress.iter().map(Progress::completed).sum::<u64>();
             let iops = completed.saturating_sub(last.1) as f64 / last.0.elapsed().as_secs_f64();
             last = (Instant::now(), completed);
+            if let Err(reason) = (look.check)() {
+                control.stop_because(reason.to_string());
+            }
             live(Live { part: (elapsed.as_secs_f64() / whole.as_secs_f64()).min(1.0), iops });
         }
         let to_edge = if opened { whole } else { ramp }.saturating_sub(elapsed);

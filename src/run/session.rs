@@ -88,7 +88,8 @@ pub fn run_plan(
     }
     ended?;
     if control.is_stopped() {
-        outcome.failures.push("stopped before the end; what was measured is kept".to_owned());
+        let why = control.reason().map_or_else(String::new, |reason| format!("{reason}; "));
+        outcome.failures.push(format!("{why}stopped before the end; what was measured is kept"));
     }
     Ok(outcome)
 }
@@ -173,7 +174,13 @@ impl Session<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Measurement, Failure> {
         let targets = hands.targets(column)?;
-        let job = Job { targets: &targets, workload, timing: self.plan.timing, cpus: self.cpus };
+        let job = Job {
+            targets: &targets,
+            workload,
+            timing: self.plan.timing,
+            cpus: self.cpus,
+            transport: self.plan.transport.options(),
+        };
         let measurement =
             measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
         Ok(measurement)

@@ -84,7 +84,7 @@ fn engines_keep_their_contract_on_drives() {
         .drive("serial=D2,size=256M");
     let ran = lab.sh(
         "bind-drive D0 vfio-pci; mke2fs -q $(drive D2 node) >/dev/null; mkdir /m; mount $(drive D2 node) /m
-         export NVPOLL_CONTRACT_VFIO=$(drive D0 address) NVPOLL_CONTRACT_BLOCK=$(drive D1 node)
+         export NVPOLL_CONTRACT_DRIVES=$(drive D0 address) NVPOLL_CONTRACT_BLOCK=$(drive D1 node)
          NVPOLL_CONTRACT_FOLDER=/m contract --test-threads=1; umount /m",
     );
     ran.is_fine();

@@ -9,3 +9,4 @@ mod compare;
 mod data;
 mod machine;
 mod pattern;
+mod transports;

@@ -1,7 +1,7 @@
 //! Writes or checks a known pattern through any engine, at many sizes and odd offsets.
 //!
 //! ```text
-//! pattern ENGINE TARGET write|read SEED
+//! pattern ENGINE TARGET write|read SEED [best|type1|iommufd]
 //! ```
 //!
 //! Every eight bytes of the target are a function of their own offset and SEED, so that a block
@@ -9,8 +9,8 @@
 //! from both sides of the drive.
 
 use nvpoll_engine::{
-    Engine, EngineError, EngineKind, IoStatus, OpenOptions, Operation, OperationKind, Queue,
-    QueueShape, Tag, Target, Visitor, Wait,
+    Engine, EngineError, EngineKind, IoStatus, IommuInterface, OpenOptions, Operation,
+    OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Visitor, Wait,
 };
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ struct Work {
     target: Target,
     writes: bool,
     seed: u64,
+    iommu: IommuInterface,
 }
 
 impl Visitor for Work {
@@ -36,7 +37,8 @@ impl Visitor for Work {
 
     fn visit<E: Engine>(self) -> Self::Output {
         let text = |error: EngineError| error.to_string();
-        let options = OpenOptions { writable: self.writes, namespace: 1 };
+        let transport = TransportOptions { iommu: self.iommu, allow_no_iommu: false };
+        let options = OpenOptions { writable: self.writes, transport, ..OpenOptions::default() };
         let engine = E::open(&self.target, &options).map_err(text)?;
         let block = engine.geometry(4096).block_bytes.max(512);
         let mut checked = 0;
@@ -129,7 +131,12 @@ impl Work {
 
 fn parse() -> Option<(EngineKind, Work)> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [engine, target, way, seed] = words.as_slice() else { return None };
+    let [engine, target, way, seed, rest @ ..] = words.as_slice() else { return None };
+    let iommu = match rest {
+        [] => IommuInterface::Best,
+        [name] => name.parse().ok()?,
+        _ => return None,
+    };
     let target = match (target.parse(), target.parse()) {
         (Ok(address), _) => Target::Pci(address),
         (_, Ok(options)) if target.starts_with("soft") => Target::Soft(options),
@@ -140,12 +147,12 @@ fn parse() -> Option<(EngineKind, Work)> {
         "read" => false,
         _ => return None,
     };
-    Some((engine.parse().ok()?, Work { target, writes, seed: seed.parse().ok()? }))
+    Some((engine.parse().ok()?, Work { target, writes, seed: seed.parse().ok()?, iommu }))
 }
 
 fn main() -> ExitCode {
     let Some((kind, work)) = parse() else {
-        eprintln!("usage: pattern ENGINE TARGET write|read SEED");
+        eprintln!("usage: pattern ENGINE TARGET write|read SEED [best|type1|iommufd]");
         return ExitCode::from(2);
     };
     match kind.with(work) {

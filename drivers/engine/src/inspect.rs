@@ -1,6 +1,6 @@
 //! What a controller says of itself, read through whichever driver has it.
 
-use crate::{EngineError, Target};
+use crate::{EngineError, Target, TransportOptions};
 use nvpoll_nvme::{Controller, NvmeError, Options};
 use nvpoll_pci::Function;
 use nvpoll_pci::soft::SoftFunction;
@@ -55,7 +55,7 @@ const NAMESPACES_SHOWN: usize = 64;
 ///
 /// # Errors
 /// When it cannot be opened, or does not answer.
-pub fn inspect(target: &Target) -> Result<Inspection, EngineError> {
+pub fn inspect(target: &Target, options: TransportOptions) -> Result<Inspection, EngineError> {
     let pages = match target {
         Target::Soft(options) => {
             let function = SoftFunction::open(options);
@@ -63,8 +63,15 @@ pub fn inspect(target: &Target) -> Result<Inspection, EngineError> {
         }
         #[cfg(target_os = "linux")]
         Target::Pci(address) => {
-            let function = nvpoll_pci::vfio::VfioFunction::open(*address);
-            read(function.map_err(|error| EngineError::Failed(error.to_string()))?)?
+            let failed = |error: nvpoll_pci::PciError| EngineError::Failed(error.to_string());
+            match nvpoll_pci::driver_of(*address).as_deref() {
+                Some("uio_pci_generic") => {
+                    read(nvpoll_pci::uio::UioFunction::open(*address).map_err(failed)?)?
+                }
+                _ => {
+                    read(nvpoll_pci::vfio::VfioFunction::open(*address, options).map_err(failed)?)?
+                }
+            }
         }
         #[cfg(target_os = "linux")]
         Target::Path(path) => crate::admin::read(path)?,

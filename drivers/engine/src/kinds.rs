@@ -45,6 +45,8 @@ engines! {
     #[cfg(target_os = "linux")]
     Vfio => crate::userspace::Vfio;
     #[cfg(target_os = "linux")]
+    Uio => crate::userspace::Uio;
+    #[cfg(target_os = "linux")]
     IoUring => crate::io_uring::IoUring;
     #[cfg(target_os = "linux")]
     Psync => crate::psync::Psync;

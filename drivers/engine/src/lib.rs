@@ -29,6 +29,7 @@ pub mod userspace;
 
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
 pub use nvpoll_pci::soft::SoftOptions;
+pub use nvpoll_pci::{IommuInterface, TransportOptions};
 pub use status::IoStatus;
 
 use nvpoll_spec::PciAddress;
@@ -67,11 +68,13 @@ pub struct OpenOptions {
     pub writable: bool,
     /// Namespace identifier, for engines that speak NVMe themselves.
     pub namespace: u32,
+    /// How a PCI function is reached.
+    pub transport: TransportOptions,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { writable: false, namespace: 1 }
+        Self { writable: false, namespace: 1, transport: TransportOptions::default() }
     }
 }
 
@@ -171,6 +174,15 @@ pub trait Engine: Sized + Send + Sync {
     /// How this engine runs here, as name and value for the report ("fixed buffers", "yes").
     fn facts(&self) -> Vec<(&'static str, String)>;
 
+    /// One look from outside the lanes, some times a second while they run: whether the target is
+    /// still ours to use.
+    ///
+    /// # Errors
+    /// When the run has to end, with the reason: the system wants the drive back.
+    fn check(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Makes a lane. Called on the worker's own, already pinned thread, so that what it allocates
     /// is near and a ring that allows one submitter has the right one.
     ///
@@ -224,12 +236,20 @@ pub struct EngineInfo {
     pub stack: &'static str,
     /// One line for help.
     pub summary: &'static str,
-    /// The drive must be bound to a userspace driver.
-    pub takes_drive: bool,
+    /// The kernel's driver that hands a drive to this engine; none where it drives what the kernel
+    /// has, or no drive at all.
+    pub driver: Option<&'static str>,
     /// It polls for completions, so that a busy processor says nothing of the work done.
     pub polls: bool,
     /// Most I/Os in flight a queue by the engine's nature: 1 for synchronous calls.
     pub depth_max: Option<u32>,
+}
+
+impl EngineInfo {
+    /// Whether a drive has to be taken from the kernel for this engine.
+    pub const fn takes_drive(&self) -> bool {
+        self.driver.is_some()
+    }
 }
 
 /// Why an engine could not do what was asked.

@@ -27,7 +27,7 @@ impl Engine for Null {
         name: "null",
         stack: "null",
         summary: "completes at once and moves nothing: the harness's own cost",
-        takes_drive: false,
+        driver: None,
         polls: false,
         depth_max: None,
     };

@@ -23,7 +23,7 @@ impl Engine for Psync {
         name: "psync",
         stack: "Linux psync",
         summary: "the kernel's synchronous calls, pread and pwrite, one I/O in flight",
-        takes_drive: false,
+        driver: None,
         polls: false,
         depth_max: Some(1),
     };

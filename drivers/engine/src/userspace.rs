@@ -5,13 +5,15 @@
 
 use crate::{
     Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions, Operation, OperationKind,
-    Queue, QueueShape, Tag, Target, Wait,
+    Queue, QueueShape, Tag, Target, TransportOptions, Wait,
 };
 use nvpoll_nvme::{
     Controller, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError, QueuePair,
 };
 use nvpoll_pci::Function;
 use nvpoll_pci::soft::SoftFunction;
+#[cfg(target_os = "linux")]
+use nvpoll_pci::uio::UioFunction;
 #[cfg(target_os = "linux")]
 use nvpoll_pci::vfio::VfioFunction;
 use nvpoll_spec::{FeatureId, NvmOpcode};
@@ -22,6 +24,9 @@ pub type Soft = Userspace<SoftFunction>;
 /// The userspace driver on VFIO.
 #[cfg(target_os = "linux")]
 pub type Vfio = Userspace<VfioFunction>;
+/// The userspace driver on UIO.
+#[cfg(target_os = "linux")]
+pub type Uio = Userspace<UioFunction>;
 
 /// Passes that found nothing before the controller's health is looked at: at some 10 ns each, ten
 /// looks a second.
@@ -43,7 +48,7 @@ pub trait Openable: Function {
     /// # Errors
     /// [`EngineError::Usage`] when the target is of another kind, [`EngineError::Failed`] when it
     /// does not open.
-    fn open_target(target: &Target) -> Result<Self, EngineError>
+    fn open_target(target: &Target, options: &TransportOptions) -> Result<Self, EngineError>
     where
         Self: Sized;
 }
@@ -53,7 +58,7 @@ impl Openable for SoftFunction {
         name: "soft",
         stack: "userspace soft",
         summary: "the userspace driver on a controller in software: no hardware, no root",
-        takes_drive: false,
+        driver: None,
         polls: true,
         depth_max: None,
     };
@@ -62,7 +67,7 @@ impl Openable for SoftFunction {
         Ok(())
     }
 
-    fn open_target(target: &Target) -> Result<Self, EngineError> {
+    fn open_target(target: &Target, _: &TransportOptions) -> Result<Self, EngineError> {
         let Target::Soft(options) = target else { return Err(wrong_target("soft", target)) };
         Self::open(options).map_err(|error| EngineError::Failed(error.to_string()))
     }
@@ -74,25 +79,62 @@ impl Openable for VfioFunction {
         name: "vfio",
         stack: "userspace vfio",
         summary: "the userspace driver on a drive bound to vfio-pci",
-        takes_drive: true,
+        driver: Some("vfio-pci"),
         polls: true,
         depth_max: None,
     };
 
     fn available() -> Result<(), EngineError> {
-        if std::path::Path::new("/dev/vfio/vfio").exists() {
-            return Ok(());
-        }
-        Err(EngineError::Unavailable(
-            "this system has no VFIO (/dev/vfio/vfio is missing); turn the IOMMU on and load the modules vfio-pci and vfio_iommu_type1"
-                .to_owned(),
-        ))
+        kernel_has_driver("vfio-pci")
     }
 
-    fn open_target(target: &Target) -> Result<Self, EngineError> {
+    fn open_target(target: &Target, options: &TransportOptions) -> Result<Self, EngineError> {
         let Target::Pci(address) = target else { return Err(wrong_target("vfio", target)) };
+        Self::open(*address, *options).map_err(|error| EngineError::Failed(error.to_string()))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Openable for UioFunction {
+    const INFO: EngineInfo = EngineInfo {
+        name: "uio",
+        stack: "userspace uio",
+        summary: "the userspace driver on a drive bound to uio_pci_generic: root, huge pages, no IOMMU",
+        driver: Some("uio_pci_generic"),
+        polls: true,
+        depth_max: None,
+    };
+
+    fn available() -> Result<(), EngineError> {
+        kernel_has_driver("uio_pci_generic")
+    }
+
+    fn open_target(target: &Target, _: &TransportOptions) -> Result<Self, EngineError> {
+        let Target::Pci(address) = target else { return Err(wrong_target("uio", target)) };
         Self::open(*address).map_err(|error| EngineError::Failed(error.to_string()))
     }
+}
+
+/// Whether the running kernel has a PCI driver, loaded or to be loaded.
+#[cfg(target_os = "linux")]
+fn kernel_has_driver(name: &str) -> Result<(), EngineError> {
+    use std::path::Path;
+    if Path::new("/sys/bus/pci/drivers").join(name).exists() {
+        return Ok(());
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let folder = Path::new("/lib/modules").join(release.trim());
+    // One line a module, with its path first.
+    let listed = std::fs::read_to_string(folder.join("modules.dep")).unwrap_or_default();
+    let module = format!("/{name}.ko");
+    if listed.lines().any(|line| line.split(':').next().is_some_and(|path| path.contains(&module)))
+    {
+        return Ok(());
+    }
+    Err(EngineError::Unavailable(format!(
+        "the running kernel has no driver {name}, neither loaded nor in {}; install the kernel's modules (or, in a container, use the host's)",
+        folder.display()
+    )))
 }
 
 fn wrong_target(engine: &str, target: &Target) -> EngineError {
@@ -138,7 +180,7 @@ impl<F: Openable> Engine for Userspace<F> {
     }
 
     fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
-        let function = F::open_target(target)?;
+        let function = F::open_target(target, &options.transport)?;
         let controller = Controller::open(function, Options::default()).map_err(failed)?;
         let namespace = controller.namespace(options.namespace).map_err(failed)?;
         Ok(Self { controller, namespace, writable: options.writable })
@@ -177,6 +219,16 @@ impl<F: Openable> Engine for Userspace<F> {
             ("command bytes max", self.controller.command_bytes_max().to_string()),
             ("volatile write cache", cache),
         ]
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        if !self.controller.function().is_wanted_back() {
+            return Ok(());
+        }
+        let location = self.controller.location();
+        Err(EngineError::Failed(format!(
+            "{location}: the system asks for the drive back (it is being unplugged, or unbound from its driver), so the run ends"
+        )))
     }
 
     fn queue(&self, shape: QueueShape) -> Result<UserspaceQueue<F>, EngineError> {

@@ -34,6 +34,12 @@ pub trait Function: Send + Sync + fmt::Debug + 'static {
     fn numa_node(&self) -> Option<u32> {
         None
     }
+
+    /// Whether the system wants the function back: it is being unplugged, or its driver unbound, and
+    /// waits until this is dropped.
+    fn is_wanted_back(&self) -> bool {
+        false
+    }
 }
 
 /// A function that cannot be had.

@@ -10,8 +10,18 @@
 //! driver: `nvpoll-host` does that before a function is opened.
 
 mod function;
+#[cfg(target_os = "linux")]
+mod opening;
+mod options;
+#[cfg(target_os = "linux")]
+mod physical;
 pub mod soft;
+#[cfg(target_os = "linux")]
+pub mod uio;
 #[cfg(target_os = "linux")]
 pub mod vfio;
 
 pub use function::{Function, PciError};
+#[cfg(target_os = "linux")]
+pub use opening::driver_of;
+pub use options::{IommuInterface, TransportOptions};

@@ -50,7 +50,7 @@ impl Engine for IoUring {
         name: "io_uring",
         stack: "Linux io_uring",
         summary: "the kernel's io_uring, batched, with registered buffers and file",
-        takes_drive: false,
+        driver: None,
         polls: false,
         depth_max: Some(ENTRIES_MAX),
     };

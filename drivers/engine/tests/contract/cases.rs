@@ -5,13 +5,16 @@
 //! | `null` | nothing |
 //! | `soft` | a stepped and a threaded soft controller, of 512 and 4096 byte blocks |
 //! | the kernel's | a file beside the test program; a loop device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK` |
-//! | those that take a drive | the PCI functions in `NVPOLL_CONTRACT_VFIO` |
+//! | those that take a drive | the PCI functions in `NVPOLL_CONTRACT_DRIVES` that are bound to the engine's driver |
 //!
 //! Both variables are lists separated by commas. **What they name is written to.** The files are
-//! made beside the test program, or in the folder that `NVPOLL_CONTRACT_FOLDER` names. With
-//! `NVPOLL_CONTRACT_VERBOSE` each promise that was kept is said, with its engine and target.
+//! made beside the test program, or in the folder that `NVPOLL_CONTRACT_FOLDER` names.
+//! `NVPOLL_CONTRACT_ENGINES` leaves out all engines but those that it lists. Under VFIO,
+//! `NVPOLL_CONTRACT_IOMMU` names the interface to the IOMMU, and `NVPOLL_CONTRACT_NO_IOMMU` accepts
+//! that there is none. With `NVPOLL_CONTRACT_VERBOSE` each promise that was kept is said, with its
+//! engine and target.
 
-use nvpoll_engine::{Engine, EngineKind, Target, Visitor};
+use nvpoll_engine::{Engine, EngineKind, Target, TransportOptions, Visitor};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -88,6 +91,10 @@ pub fn check_everywhere<P: Promise>() {
 /// The targets of engine `E` on this machine.
 pub fn cases_of<E: Engine>() -> Vec<Case> {
     let name = E::INFO.name;
+    let only = listed("NVPOLL_CONTRACT_ENGINES");
+    if !only.is_empty() && !only.iter().any(|engine| engine == name) {
+        return Vec::new();
+    }
     if let Err(reason) = E::available() {
         note(format!("{name} is not held to its contract here: {reason}"));
         return Vec::new();
@@ -101,26 +108,37 @@ pub fn cases_of<E: Engine>() -> Vec<Case> {
                 Case::new(name, text, Target::Soft(options))
             })
             .into(),
-        _ if E::INFO.takes_drive => drives(name),
+        _ if E::INFO.takes_drive() => drives(name, E::INFO.driver),
         _ => paths(name),
     }
 }
 
-fn drives(engine: &str) -> Vec<Case> {
-    let named = listed("NVPOLL_CONTRACT_VFIO");
-    if named.is_empty() {
+fn drives(engine: &str, driver: Option<&str>) -> Vec<Case> {
+    let named = listed("NVPOLL_CONTRACT_DRIVES");
+    let address = |text: &String| text.parse().unwrap_or_else(|_| panic!("no PCI address: {text}"));
+    let cases: Vec<Case> = named
+        .iter()
+        .map(|text| (text, address(text)))
+        .filter(|(_, address)| nvpoll_pci::driver_of(*address).as_deref() == driver)
+        .map(|(text, address)| Case::new(engine, text, Target::Pci(address)).shared())
+        .collect();
+    if cases.is_empty() {
         note(format!(
             "{engine} is not held to its contract here: it needs a drive that may be wiped; set \
-             NVPOLL_CONTRACT_VFIO to PCI addresses that are bound to vfio-pci"
+             NVPOLL_CONTRACT_DRIVES to PCI addresses that are bound to {}",
+            driver.unwrap_or("its driver")
         ));
     }
-    named
-        .iter()
-        .map(|text| {
-            let address = text.parse().unwrap_or_else(|_| panic!("no PCI address: {text}"));
-            Case::new(engine, text, Target::Pci(address)).shared()
-        })
-        .collect()
+    cases
+}
+
+/// How drives are reached.
+pub fn transport() -> TransportOptions {
+    let iommu = std::env::var("NVPOLL_CONTRACT_IOMMU").unwrap_or_else(|_| "best".to_owned());
+    TransportOptions {
+        iommu: iommu.parse().unwrap_or_else(|error| panic!("NVPOLL_CONTRACT_IOMMU: {error}")),
+        allow_no_iommu: std::env::var_os("NVPOLL_CONTRACT_NO_IOMMU").is_some(),
+    }
 }
 
 fn paths(engine: &str) -> Vec<Case> {

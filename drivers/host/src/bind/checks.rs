@@ -34,6 +34,10 @@ fn leaves_dma_alone(driver: &str) -> bool {
     matches!(driver, "pci-stub" | "pcieport") || driver.contains("vfio")
 }
 
+const NO_IOMMU: &str =
+    "no IOMMU stands in front of it, so it could write all memory of this machine";
+const TURN_IOMMU_ON: &str = "turn the IOMMU on (in the firmware, and intel_iommu=on or amd_iommu=on on the kernel's command line)";
+
 pub(super) const NOIOMMU_MODE: &str = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
 
 impl Host {
@@ -52,17 +56,35 @@ impl Host {
     }
 
     /// The best driver for a drive on this machine, and why.
-    pub fn choose_driver(&self, drive: &Drive) -> (UserDriver, String) {
-        match &drive.iommu_group {
-            Some(group) if !self.is_made_up(group.id) => {
-                let why = format!("it is behind the IOMMU, in group {}", group.id);
-                (UserDriver::VfioPci, why)
-            }
-            _ => {
-                let why = "there is no IOMMU in front of it".to_owned();
-                (UserDriver::UioPciGeneric, why)
-            }
+    ///
+    /// # Errors
+    /// [`HostError::Unsupported`] when there is no IOMMU in front of the drive and `options` do not
+    /// accept that: each driver lets it write all memory then.
+    pub fn choose_driver(
+        &self,
+        drive: &Drive,
+        options: &TakeOptions,
+    ) -> Result<(UserDriver, String), HostError> {
+        if let Some(group) = drive.iommu_group.as_ref().filter(|_| self.has_iommu(drive)) {
+            let why = format!("it is behind the IOMMU, in group {}", group.id);
+            return Ok((UserDriver::VfioPci, why));
         }
+        if !options.allow_no_iommu {
+            return Err(HostError::Unsupported {
+                address: drive.address,
+                seen: NO_IOMMU.to_owned(),
+                remedy: format!(
+                    "{TURN_IOMMU_ON}, or accept that with --unsafe-no-iommu, or by naming --driver uio_pci_generic"
+                ),
+            });
+        }
+        let vfio = self.path("/sys/module/vfio");
+        if vfio.exists() && !self.path(NOIOMMU_MODE).exists() {
+            let why = "no IOMMU stands in front of it, and this kernel's vfio has no no-IOMMU mode";
+            return Ok((UserDriver::UioPciGeneric, why.to_owned()));
+        }
+        let why = "no IOMMU stands in front of it, and --unsafe-no-iommu accepts that";
+        Ok((UserDriver::VfioPci, why.to_owned()))
     }
 
     /// Whether vfio made a group up for a device without IOMMU.
@@ -71,7 +93,8 @@ impl Host {
         sysfs::value(name).as_deref() == Some("vfio-noiommu")
     }
 
-    pub(super) fn has_iommu(&self, drive: &Drive) -> bool {
+    /// Whether an IOMMU stands in front of a drive.
+    pub fn has_iommu(&self, drive: &Drive) -> bool {
         drive.iommu_group.as_ref().is_some_and(|group| !self.is_made_up(group.id))
     }
 
@@ -121,10 +144,8 @@ impl Host {
         if !self.has_iommu(drive) {
             if !options.allow_no_iommu {
                 return unsupported(
-                    "it has no IOMMU group, so vfio-pci cannot drive it safely".to_owned(),
-                    "turn the IOMMU on (in the firmware, and intel_iommu=on or amd_iommu=on on \
-                     the kernel's command line), or accept with --unsafe-no-iommu that the drive \
-                     can write all memory",
+                    NO_IOMMU.to_owned(),
+                    &format!("{TURN_IOMMU_ON}, or accept that with --unsafe-no-iommu"),
                 );
             }
             return Ok(());

@@ -1,12 +1,14 @@
-//! The VFIO system calls (linux/vfio.h), each wrapped once and safe to call.
+//! The system calls of VFIO and iommufd (linux/vfio.h, linux/iommufd.h), each wrapped once and safe
+//! to call.
 //!
 //! What makes them safe: every structure lives on the caller's stack with its true size in `argsz`,
 //! and the kernel writes no further than that. Memory that is mapped for a device is the one
-//! promise that is not the kernel's: [`map_dma`] takes `Pages`, which are accessed as atomics
-//! alone, and whoever maps them keeps them alive until [`unmap_dma`] succeeded.
+//! promise that is not the kernel's: [`map_dma`] and [`ioas_map`] take `Pages`, which are accessed as
+//! atomics alone, and whoever maps them keeps them alive until they are unmapped.
 
 #![allow(unsafe_code)]
 
+use iommufd_bindings as iommu;
 use libc::{c_int, c_ulong};
 use nvpoll_mem::Pages;
 use std::ffi::CStr;
@@ -28,9 +30,24 @@ const GROUP_GET_STATUS: c_ulong = request(3);
 const GROUP_SET_CONTAINER: c_ulong = request(4);
 const GROUP_GET_DEVICE_FD: c_ulong = request(6);
 const DEVICE_GET_REGION_INFO: c_ulong = request(8);
+const DEVICE_SET_IRQS: c_ulong = request(10);
 const IOMMU_GET_INFO: c_ulong = request(12);
 const IOMMU_MAP_DMA: c_ulong = request(13);
 const IOMMU_UNMAP_DMA: c_ulong = request(14);
+const DEVICE_BIND_IOMMUFD: c_ulong = request(18);
+const DEVICE_ATTACH_IOMMUFD_PT: c_ulong = request(19);
+
+/// iommufd has VFIO's letter, and numbers of its own.
+const fn iommufd(command: iommu::_bindgen_ty_1) -> c_ulong {
+    (b';' as c_ulong) << 8 | command as c_ulong
+}
+
+const IOAS_ALLOC: c_ulong = iommufd(iommu::IOMMUFD_CMD_IOAS_ALLOC);
+const IOAS_IOVA_RANGES: c_ulong = iommufd(iommu::IOMMUFD_CMD_IOAS_IOVA_RANGES);
+const IOAS_MAP: c_ulong = iommufd(iommu::IOMMUFD_CMD_IOAS_MAP);
+const IOAS_UNMAP: c_ulong = iommufd(iommu::IOMMUFD_CMD_IOAS_UNMAP);
+/// Most ranges of an I/O address space that are read.
+const RANGES_MAX: u32 = 4096;
 
 /// Most bytes of IOMMU information that are read: 4,096 IOVA ranges and more.
 const INFO_BYTES_MAX: usize = 64 << 10;
@@ -46,7 +63,7 @@ fn by_value(fd: &File, request: c_ulong, value: c_ulong) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A request whose argument is a structure that begins with its own size.
+/// A request whose argument is a structure that begins with its own size (`argsz` or `size`).
 fn by_structure<T>(fd: &impl AsRawFd, request: c_ulong, argument: &mut T) -> io::Result<c_int> {
     // SAFETY: private to this module and called with the structure that belongs to the request;
     // its `argsz` is its size, so the kernel stays within it.
@@ -199,6 +216,134 @@ pub fn unmap_dma(container: &File, iova: u64, bytes: u64) -> io::Result<u64> {
     Ok(unmap.size)
 }
 
+/// An event that the kernel signals when it wants the device back (VFIO_DEVICE_SET_IRQS on
+/// VFIO_PCI_REQ_IRQ_INDEX). Reading it does not wait.
+pub fn request_event(device: &File) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers alone.
+    let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if event < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us alone.
+    let event = unsafe { OwnedFd::from_raw_fd(event) };
+    /// `struct vfio_irq_set` with one descriptor as its data.
+    #[repr(C)]
+    struct SetEvent {
+        head: sys::vfio_irq_set,
+        event: i32,
+    }
+    let mut set = SetEvent {
+        head: sys::vfio_irq_set {
+            argsz: size_of_u32::<SetEvent>(),
+            flags: sys::VFIO_IRQ_SET_DATA_EVENTFD | sys::VFIO_IRQ_SET_ACTION_TRIGGER,
+            index: sys::VFIO_PCI_REQ_IRQ_INDEX,
+            start: 0,
+            count: 1,
+            data: sys::__IncompleteArrayField::new(),
+        },
+        event: event.as_raw_fd(),
+    };
+    by_structure(device, DEVICE_SET_IRQS, &mut set)?;
+    Ok(event)
+}
+
+/// Whether the event was signalled since the last time.
+pub fn take_event(event: &OwnedFd) -> bool {
+    let mut count = 0u64;
+    // SAFETY: the kernel writes the event's counter, eight bytes, to `count`.
+    let read = unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
+    read == size_of::<u64>() as isize
+}
+
+/// VFIO_DEVICE_BIND_IOMMUFD.
+pub fn bind_iommufd(device: &File, iommufd: &File) -> io::Result<()> {
+    let mut bind = sys::vfio_device_bind_iommufd {
+        argsz: size_of_u32::<sys::vfio_device_bind_iommufd>(),
+        iommufd: iommufd.as_raw_fd(),
+        ..Default::default()
+    };
+    by_structure(device, DEVICE_BIND_IOMMUFD, &mut bind).map(|_| ())
+}
+
+/// IOMMU_IOAS_ALLOC: a new address space; returns its number.
+pub fn ioas_alloc(iommufd: &File) -> io::Result<u32> {
+    let mut alloc = iommu::iommu_ioas_alloc {
+        size: size_of_u32::<iommu::iommu_ioas_alloc>(),
+        ..Default::default()
+    };
+    by_structure(iommufd, IOAS_ALLOC, &mut alloc)?;
+    Ok(alloc.out_ioas_id)
+}
+
+/// VFIO_DEVICE_ATTACH_IOMMUFD_PT: the device's DMA goes through address space `ioas`.
+pub fn attach_ioas(device: &File, ioas: u32) -> io::Result<()> {
+    let mut attach = sys::vfio_device_attach_iommufd_pt {
+        argsz: size_of_u32::<sys::vfio_device_attach_iommufd_pt>(),
+        pt_id: ioas,
+        ..Default::default()
+    };
+    by_structure(device, DEVICE_ATTACH_IOMMUFD_PT, &mut attach).map(|_| ())
+}
+
+/// IOMMU_IOAS_IOVA_RANGES: the addresses that every device of the address space accepts.
+pub fn ioas_iova_ranges(iommufd: &File, ioas: u32) -> io::Result<Vec<RangeInclusive<u64>>> {
+    let mut ranges = vec![iommu::iommu_iova_range::default(); 64];
+    loop {
+        let mut query = iommu::iommu_ioas_iova_ranges {
+            size: size_of_u32::<iommu::iommu_ioas_iova_ranges>(),
+            ioas_id: ioas,
+            num_iovas: u32::try_from(ranges.len()).unwrap_or(RANGES_MAX),
+            allowed_iovas: ranges.as_mut_ptr().addr() as u64,
+            ..Default::default()
+        };
+        // SAFETY of the array: the kernel writes at most `num_iovas` entries to it, its length.
+        let answer = by_structure(iommufd, IOAS_IOVA_RANGES, &mut query);
+        let needed = query.num_iovas as usize;
+        match answer {
+            Ok(_) => {
+                ranges.truncate(needed);
+                return Ok(ranges.iter().map(|range| range.start..=range.last).collect());
+            }
+            Err(error)
+                if error.raw_os_error() == Some(libc::EMSGSIZE)
+                    && needed > ranges.len()
+                    && needed <= RANGES_MAX as usize =>
+            {
+                ranges.resize(needed, iommu::iommu_iova_range::default());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// IOMMU_IOAS_MAP: the devices of the address space may read and write `pages` at `iova`.
+pub fn ioas_map(iommufd: &File, ioas: u32, pages: &Pages, iova: u64) -> io::Result<()> {
+    let mut map = iommu::iommu_ioas_map {
+        size: size_of_u32::<iommu::iommu_ioas_map>(),
+        flags: iommu::iommufd_ioas_map_flags_IOMMU_IOAS_MAP_FIXED_IOVA
+            | iommu::iommufd_ioas_map_flags_IOMMU_IOAS_MAP_WRITEABLE
+            | iommu::iommufd_ioas_map_flags_IOMMU_IOAS_MAP_READABLE,
+        ioas_id: ioas,
+        __reserved: 0,
+        user_va: pages.as_ptr().addr() as u64,
+        length: pages.bytes() as u64,
+        iova,
+    };
+    by_structure(iommufd, IOAS_MAP, &mut map).map(|_| ())
+}
+
+/// IOMMU_IOAS_UNMAP; returns the bytes that were unmapped.
+pub fn ioas_unmap(iommufd: &File, ioas: u32, iova: u64, bytes: u64) -> io::Result<u64> {
+    let mut unmap = iommu::iommu_ioas_unmap {
+        size: size_of_u32::<iommu::iommu_ioas_unmap>(),
+        ioas_id: ioas,
+        iova,
+        length: bytes,
+    };
+    by_structure(iommufd, IOAS_UNMAP, &mut unmap)?;
+    Ok(unmap.length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,5 +378,9 @@ mod tests {
     fn requests_are_those_of_the_header() {
         assert_eq!(GET_API_VERSION, 0x3b64);
         assert_eq!(IOMMU_UNMAP_DMA, 0x3b72);
+        assert_eq!(DEVICE_SET_IRQS, 0x3b6e);
+        assert_eq!(DEVICE_ATTACH_IOMMUFD_PT, 0x3b77);
+        assert_eq!(IOAS_ALLOC, 0x3b81);
+        assert_eq!(IOAS_UNMAP, 0x3b86);
     }
 }

@@ -1,0 +1,69 @@
+//! What a user may choose about the way to a PCI function.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which of the kernel's interfaces to the IOMMU is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IommuInterface {
+    /// Type 1 where the kernel has it, since it is what other userspace drivers use; else iommufd.
+    #[default]
+    Best,
+    /// The group's container with a type 1 IOMMU.
+    Type1,
+    /// The device's own node with iommufd.
+    Iommufd,
+}
+
+impl IommuInterface {
+    /// All of them, the default first.
+    pub const ALL: [Self; 3] = [Self::Best, Self::Type1, Self::Iommufd];
+
+    /// Its name on the command line and in result files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::Type1 => "type1",
+            Self::Iommufd => "iommufd",
+        }
+    }
+}
+
+impl fmt::Display for IommuInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for IommuInterface {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|interface| interface.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no interface to the IOMMU is called \"{name}\"; there are {names}")
+        })
+    }
+}
+
+/// How a function is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportOptions {
+    /// The interface to the IOMMU, under VFIO.
+    pub iommu: IommuInterface,
+    /// VFIO may drive a function without an IOMMU, which can write all memory then.
+    pub allow_no_iommu: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for interface in IommuInterface::ALL {
+            assert_eq!(interface.to_string().parse(), Ok(interface));
+        }
+        assert!("Type1".parse::<IommuInterface>().unwrap_err().contains("type1"));
+    }
+}
