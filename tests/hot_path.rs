@@ -41,12 +41,13 @@ struct Ready<Q> {
 }
 
 fn ready<E: Engine>(engine: &E, workload: &Workload) -> Ready<E::Queue> {
-    let shape = QueueShape { worker: 0, depth: DEPTH.into(), io_bytes: BS_BYTES };
+    let depth = workload.iodepth;
+    let shape = QueueShape { worker: 0, depth, io_bytes: BS_BYTES };
     let geometry = engine.geometry(BS_BYTES);
     let span = workload.span(geometry.size_bytes, geometry.block_bytes).unwrap();
     let clock = Clock::new();
     Ready {
-        lane: Lane::new(clock.clone(), Generator::new(workload, span, 0, 0), DEPTH),
+        lane: Lane::new(clock.clone(), Generator::new(workload, span, 0, 0), depth as u16),
         clock,
         queue: engine.queue(shape).unwrap(),
         control: Control::new(),
@@ -65,11 +66,19 @@ fn workload(rw: Rw) -> Workload {
     Workload::new(rw, BS_BYTES, DEPTH.into())
 }
 
-/// Patterns that take each way through the generator and the loop.
+/// One I/O at a time, which has a loop of its own.
+fn one_by_one(rw: Rw) -> Workload {
+    Workload::new(rw, BS_BYTES, 1)
+}
+
+/// Patterns that take each way through the generator and the loops.
 fn workloads() -> Vec<Workload> {
-    let mut mixed = workload(Rw::RandRw);
-    mixed.fsync = 16;
-    vec![workload(Rw::RandRead), workload(Rw::RandWrite), workload(Rw::Read), mixed]
+    let of_depth = |workload: fn(Rw) -> Workload| {
+        let mut mixed = workload(Rw::RandRw);
+        mixed.fsync = 16;
+        [workload(Rw::RandRead), workload(Rw::RandWrite), workload(Rw::Read), mixed]
+    };
+    [of_depth(workload), of_depth(one_by_one)].concat()
 }
 
 fn open<E: Engine>(target: &Target, writable: bool) -> E {
@@ -109,10 +118,12 @@ fn the_loop_allocates_nothing_on_null() {
 
 #[test]
 fn the_loop_allocates_nothing_when_every_io_fails() {
-    let read_only: Null = open(&Target::Null, false);
-    assert_eq!(allocations(&read_only, &workload(Rw::RandWrite), true), 0);
-    let read_only: Soft = open(&soft(NOWHERE), false);
-    assert_eq!(allocations(&read_only, &workload(Rw::RandWrite), true), 0);
+    for writes in [workload(Rw::RandWrite), one_by_one(Rw::RandWrite)] {
+        let read_only: Null = open(&Target::Null, false);
+        assert_eq!(allocations(&read_only, &writes, true), 0);
+        let read_only: Soft = open(&soft(NOWHERE), false);
+        assert_eq!(allocations(&read_only, &writes, true), 0);
+    }
 }
 
 #[test]
@@ -151,20 +162,26 @@ fn child(what: &str) -> ExitStatus {
 
 #[test]
 fn the_loop_makes_no_system_call_on_a_soft_drive() {
-    let status = child("drive");
-    assert!(status.success(), "{status:?}");
+    for what in ["drive", "drive one by one"] {
+        let status = child(what);
+        assert!(status.success(), "{what}: {status:?}");
+    }
 }
 
 #[test]
 fn one_system_call_in_the_loop_is_seen() {
-    let status = child("call");
-    assert_eq!(status.signal(), Some(nix::libc::SIGSYS), "{status:?}");
+    for what in ["call", "call one by one"] {
+        let status = child(what);
+        assert_eq!(status.signal(), Some(nix::libc::SIGSYS), "{what}: {status:?}");
+    }
 }
 
 #[test]
 fn a_loop_that_fails_is_seen() {
-    let status = child("fail");
-    assert_eq!(status.code(), Some(1), "{status:?}");
+    for what in ["fail", "fail one by one"] {
+        let status = child(what);
+        assert_eq!(status.code(), Some(1), "{what}: {status:?}");
+    }
 }
 
 /// Runs the loop in a thread that may not make a single system call: it says by a word in memory
@@ -190,7 +207,11 @@ fn the_child_of_the_tests_above() {
 /// Whether the loop ended well. What it needs is leaked, because to free it may take a call.
 fn drive_filtered(what: &str) -> bool {
     let engine: Soft = open(&soft(NOWHERE), false);
-    let Ready { clock, lane, queue, control, progress } = ready(&engine, &workload(Rw::RandRead));
+    let (what, workload) = match what.strip_suffix(" one by one") {
+        Some(what) => (what, one_by_one(Rw::RandRead)),
+        None => (what, workload(Rw::RandRead)),
+    };
+    let Ready { clock, lane, queue, control, progress } = ready(&engine, &workload);
     let meddling = match what {
         "call" => Some(Meddling::Call),
         "fail" => Some(Meddling::Fail),

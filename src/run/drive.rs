@@ -8,61 +8,17 @@
 //!
 //! Everything that is rare (the window's edges, stop requests, live figures, an engine that makes
 //! no progress) hangs on one comparison of the clock with the next *alarm*.
+//!
+//! A lane of one I/O at a time has a loop of its own ([`one_by_one`]), which does the same without
+//! the tags' stack and the batch: what a batch prepares once, each of its I/Os would pay for.
 
 use super::control::{Control, Progress};
+use super::one_by_one;
+use super::window::{LaneResult, Pass, Window, limits};
 use crate::measure::{Clock, Direction, Recorder};
 use crate::workload::{Generator, Sink};
 use nvpoll_engine::{EngineError, IoStatus, Operation, OperationKind, Queue, Tag, Wait};
 use std::hint::cold_path;
-
-/// Named limits of the loop.
-pub mod limits {
-    use std::time::Duration;
-
-    /// From one alarm to the next: how late a stop request is seen, how often live figures move.
-    pub const ALARM: Duration = Duration::from_millis(20);
-    /// Longest sleep in an engine that sleeps.
-    pub const SLEEP: Duration = Duration::from_millis(100);
-    /// Longest time without any completion while I/Os are in flight. Linux's NVMe driver gives a
-    /// command 30 s, then aborts it and at last resets the controller; that is to be seen first.
-    pub const STALL: Duration = Duration::from_secs(75);
-    /// Empty passes of a polling engine from one clock read to the next.
-    pub const EMPTY_PASSES: u64 = 32;
-}
-
-/// When a lane measures, in ticks of the run's clock; the same for all lanes of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// I/Os that are submitted from here on count.
-    pub opens: u64,
-    /// I/Os that are completed up to here count; nothing is submitted after it.
-    pub closes: u64,
-    /// Most I/Os that are submitted; when the last of them completed, the window closes.
-    pub ios: u64,
-}
-
-impl Window {
-    /// The window when the pass that opens it came at `now`, a little late: it keeps its length.
-    fn opened(self, now: u64) -> Self {
-        let late = now.saturating_sub(self.opens);
-        Self { opens: now, closes: self.closes.saturating_add(late), ..self }
-    }
-}
-
-/// What a lane brings back beside its recorder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneResult {
-    /// The window's measured length.
-    pub elapsed_ticks: u64,
-    /// I/Os in flight x ticks, over the window.
-    pub in_flight_ticks: u128,
-    /// Passes in the window that found something.
-    pub useful_polls: u64,
-    /// Passes in the window that found nothing.
-    pub empty_polls: u64,
-    /// The window closed early, because a stop was asked for.
-    pub stopped: bool,
-}
 
 /// An I/O in flight.
 #[derive(Clone, Copy)]
@@ -133,6 +89,11 @@ impl Lane {
     ) -> Result<LaneResult, EngineError> {
         let mut now = self.clock.now();
         let mut pass = Pass::new(window, now);
+        if self.sent.len() == 1 && window.ios > 0 {
+            let Self { clock, generator, recorder, .. } = self;
+            let lane = one_by_one::Parts { clock, generator, recorder };
+            return one_by_one::run(lane, queue, pass, now, control, progress);
+        }
         loop {
             self.resend(queue, &mut pass, now)?;
             queue.kick()?;
@@ -228,14 +189,19 @@ impl Sent {
         if self.ticks < counts_from {
             return;
         }
-        let latency = now.wrapping_sub(self.ticks);
-        match self.kind {
-            OperationKind::Read => recorder.record(Direction::Read, latency),
-            OperationKind::Write => recorder.record(Direction::Write, latency),
-            OperationKind::Flush => {
-                cold_path();
-                recorder.record_flush(latency);
-            }
+        record(recorder, self.kind, now.wrapping_sub(self.ticks));
+    }
+}
+
+/// Counts an operation that took `latency` ticks.
+#[inline(always)]
+pub(super) fn record(recorder: &mut Recorder, kind: OperationKind, latency: u64) {
+    match kind {
+        OperationKind::Read => recorder.record(Direction::Read, latency),
+        OperationKind::Write => recorder.record(Direction::Write, latency),
+        OperationKind::Flush => {
+            cold_path();
+            recorder.record_flush(latency);
         }
     }
 }
@@ -275,161 +241,11 @@ fn fail(sent: &mut [Sent], recorder: &mut Recorder, tag: Tag, status: IoStatus) 
 }
 
 #[cold]
-fn not_in_flight() -> EngineError {
+pub(super) fn not_in_flight() -> EngineError {
     EngineError::Failed(
         "the engine reported an I/O that is not in flight; the results of this run are void"
             .to_owned(),
     )
-}
-
-/// Which part of a run the loop is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// I/O runs, nothing counts yet.
-    Ramp,
-    /// The measured window.
-    Window,
-    /// What is in flight completes, nothing counts any more.
-    Drain,
-}
-
-/// An alarm that is due after every pass.
-const AT_ONCE: u64 = 0;
-
-/// What the loop keeps from pass to pass.
-struct Pass {
-    // Hot.
-    left: u64,
-    last: u64,
-    alarm: u64,
-    /// Submissions from here on count; the end of time outside the window.
-    counts_from: u64,
-    in_flight_ticks: u128,
-    completed: u64,
-    useful_polls: u64,
-    empty_polls: u64,
-    // Cold.
-    window: Window,
-    phase: Phase,
-    result: LaneResult,
-    progress: (u64, u64),
-}
-
-impl Pass {
-    fn new(mut window: Window, now: u64) -> Self {
-        let is_open = now >= window.opens;
-        if is_open {
-            window = window.opened(now);
-        }
-        Self {
-            left: window.ios,
-            last: now,
-            // A window without a ramp opens with the first pass.
-            alarm: AT_ONCE,
-            counts_from: if is_open { now } else { u64::MAX },
-            in_flight_ticks: 0,
-            completed: 0,
-            useful_polls: 0,
-            empty_polls: 0,
-            window,
-            phase: if is_open { Phase::Window } else { Phase::Ramp },
-            result: LaneResult::default(),
-            progress: (0, now),
-        }
-    }
-
-    /// Takes the I/Os for `idle` tags from those that are left; how many tags get none.
-    #[inline(always)]
-    fn spend(&mut self, idle: usize) -> usize {
-        if self.left > idle as u64 {
-            self.left -= idle as u64;
-            return 0;
-        }
-        cold_path();
-        // From here on each pass may bring the last completion.
-        self.alarm = AT_ONCE;
-        idle - std::mem::take(&mut self.left) as usize
-    }
-
-    /// Adds what was in flight since the last clock read.
-    #[inline(always)]
-    fn advance(&mut self, now: u64, in_flight: usize) {
-        let ticks = now.wrapping_sub(self.last);
-        self.in_flight_ticks += in_flight as u128 * u128::from(ticks);
-        self.last = now;
-    }
-
-    /// The rare things. Returns the result when the run is over.
-    #[cold]
-    #[inline(never)]
-    fn ring(
-        &mut self,
-        now: u64,
-        in_flight: usize,
-        stop: bool,
-        clock: &Clock,
-    ) -> Result<Option<LaneResult>, EngineError> {
-        if self.phase == Phase::Ramp && (now >= self.window.opens || stop) {
-            self.open(now);
-        }
-        let over = now >= self.window.closes || (self.left == 0 && in_flight == 0);
-        if self.phase == Phase::Window && (over || stop) {
-            self.close(now, stop && !over);
-        }
-        if self.phase == Phase::Drain && in_flight == 0 {
-            return Ok(Some(self.result));
-        }
-        self.check_progress(now, in_flight, clock)?;
-        let next = now.saturating_add(clock.to_ticks(limits::ALARM));
-        self.alarm = match self.phase {
-            Phase::Ramp if self.left > 0 => next.min(self.window.opens),
-            Phase::Window if self.left > 0 => next.min(self.window.closes),
-            _ => AT_ONCE,
-        };
-        Ok(None)
-    }
-
-    fn open(&mut self, now: u64) {
-        self.phase = Phase::Window;
-        self.counts_from = now;
-        (self.in_flight_ticks, self.useful_polls, self.empty_polls) = (0, 0, 0);
-        self.window = self.window.opened(now);
-    }
-
-    fn close(&mut self, now: u64, stopped: bool) {
-        self.phase = Phase::Drain;
-        self.counts_from = u64::MAX;
-        self.left = 0;
-        self.result = LaneResult {
-            elapsed_ticks: now.saturating_sub(self.window.opens),
-            in_flight_ticks: self.in_flight_ticks,
-            useful_polls: self.useful_polls,
-            empty_polls: self.empty_polls,
-            stopped,
-        };
-    }
-
-    /// Ends a run whose engine completes nothing any more.
-    fn check_progress(
-        &mut self,
-        now: u64,
-        in_flight: usize,
-        clock: &Clock,
-    ) -> Result<(), EngineError> {
-        let (completed, since) = self.progress;
-        if self.completed != completed || in_flight == 0 {
-            self.progress = (self.completed, now);
-            return Ok(());
-        }
-        let stalled = now.saturating_sub(since);
-        if stalled < clock.to_ticks(limits::STALL) {
-            return Ok(());
-        }
-        Err(EngineError::Failed(format!(
-            "no I/O completed for {:.0} s while {in_flight} were in flight; the target hangs",
-            clock.to_s(stalled),
-        )))
-    }
 }
 
 #[cfg(test)]
@@ -440,16 +256,23 @@ mod tests {
     use nvpoll_engine::{Engine, OpenOptions, QueueShape, Target};
     use std::time::Duration;
 
-    const DEPTH: u16 = 4;
+    /// Of one, which has a loop of its own, and of several.
+    const DEPTHS: [u16; 2] = [1, 4];
 
     /// A queue that knows how many I/Os it was given, and what to say that is not so.
-    struct Watched<Q> {
+    struct Watched<Q, const SLEEPS: bool = false> {
         queue: Q,
         pushed: u64,
         also_reports: Option<Tag>,
+        /// Looks that find nothing, from one that finds something to the next, and those left.
+        patience: u32,
+        left: u32,
+        fails: Option<IoStatus>,
     }
 
-    impl<Q: Queue> Queue for Watched<Q> {
+    impl<Q: Queue, const SLEEPS: bool> Queue for Watched<Q, SLEEPS> {
+        const SLEEPS: bool = SLEEPS;
+
         fn push(&mut self, tag: Tag, operation: Operation) {
             self.pushed += 1;
             self.queue.push(tag, operation);
@@ -464,10 +287,16 @@ mod tests {
             wait: Wait,
             sink: &mut impl FnMut(Tag, IoStatus),
         ) -> Result<u32, EngineError> {
+            if self.left > 0 {
+                self.left -= 1;
+                return Ok(0);
+            }
+            self.left = self.patience;
             if let Some(tag) = self.also_reports {
                 sink(tag, IoStatus::OK);
             }
-            self.queue.reap(wait, sink)
+            let fails = self.fails;
+            self.queue.reap(wait, &mut |tag, status| sink(tag, fails.unwrap_or(status)))
         }
 
         fn fill(&mut self, _: Tag, _: &[u8]) {}
@@ -475,58 +304,128 @@ mod tests {
         fn copy_out(&self, _: Tag, _: &mut [u8]) {}
     }
 
-    fn watched() -> (Lane, Watched<<Null as Engine>::Queue>, Clock) {
-        let workload = Workload::new(Rw::RandRead, 4096, DEPTH.into());
+    type WatchedNull<const SLEEPS: bool> = Watched<<Null as Engine>::Queue, SLEEPS>;
+
+    fn watched<const SLEEPS: bool>(depth: u16) -> (Lane, WatchedNull<SLEEPS>, Clock) {
+        let workload = Workload::new(Rw::RandRead, 4096, depth.into());
         let null = Null::open(&Target::Null, &OpenOptions::default()).unwrap();
         let geometry = null.geometry(4096);
         let span = workload.span(geometry.size_bytes, geometry.block_bytes).unwrap();
-        let shape = QueueShape { worker: 0, depth: DEPTH.into(), io_bytes: 4096 };
+        let shape = QueueShape { worker: 0, depth: depth.into(), io_bytes: 4096 };
         let queue = null.queue(shape).unwrap();
         let clock = Clock::new();
-        let lane = Lane::new(clock.clone(), Generator::new(&workload, span, 0, 0), DEPTH);
-        (lane, Watched { queue, pushed: 0, also_reports: None }, clock)
+        let lane = Lane::new(clock.clone(), Generator::new(&workload, span, 0, 0), depth);
+        let queue =
+            Watched { queue, pushed: 0, also_reports: None, patience: 0, left: 0, fails: None };
+        (lane, queue, clock)
     }
 
     /// A run over several alarms, ended by its window, by a number of I/Os and by both.
     #[test]
     fn each_io_counts_once() {
         let three_alarms = limits::ALARM * 3 + Duration::from_millis(3);
-        for (time, ios) in [(three_alarms, u64::MAX), (three_alarms, 1001), (Duration::MAX, 1)] {
-            let (mut lane, mut queue, clock) = watched();
+        let ends = [(three_alarms, u64::MAX), (three_alarms, 1001), (Duration::MAX, 1)];
+        for (depth, (time, ios)) in DEPTHS.into_iter().flat_map(|d| ends.map(|end| (d, end))) {
+            let (mut lane, mut queue, clock) = watched::<false>(depth);
             let now = clock.now();
             let closes = now.saturating_add(clock.to_ticks(time));
             let window = Window { opens: now, closes, ios };
             let progress = Progress::default();
             lane.drive(&mut queue, window, &Control::new(), &progress).unwrap();
-            assert_eq!(lane.into_recorder().count_all(), queue.pushed, "{ios}");
-            assert_eq!(progress.completed(), queue.pushed, "{ios}");
-            assert!(ios == u64::MAX || queue.pushed == ios, "{ios}");
+            assert_eq!(lane.into_recorder().count_all(), queue.pushed, "{depth}: {ios}");
+            assert_eq!(progress.completed(), queue.pushed, "{depth}: {ios}");
+            assert!(ios == u64::MAX || queue.pushed == ios, "{depth}: {ios}");
         }
     }
 
     #[test]
     fn a_ramp_and_what_drains_do_not_count() {
-        let (mut lane, mut queue, clock) = watched();
+        for depth in DEPTHS {
+            let (mut lane, mut queue, clock) = watched::<false>(depth);
+            let now = clock.now();
+            let after = |ms| now + clock.to_ticks(Duration::from_millis(ms));
+            let window = Window { opens: after(30), closes: after(60), ios: u64::MAX };
+            let progress = Progress::default();
+            let result = lane.drive(&mut queue, window, &Control::new(), &progress).unwrap();
+            let counted = lane.into_recorder().count_all();
+            assert!(counted > 0 && counted < queue.pushed, "{counted} of {}", queue.pushed);
+            let elapsed = clock.to_s(result.elapsed_ticks);
+            assert!((0.03..1.0).contains(&elapsed), "{elapsed}");
+        }
+    }
+
+    /// An engine that sleeps and one that does not, each with looks that find nothing.
+    fn is_kept_full<const SLEEPS: bool>(depth: u16) {
+        let (mut lane, mut queue, clock) = watched::<SLEEPS>(depth);
+        (queue.patience, queue.left) = (100, 100);
         let now = clock.now();
         let after = |ms| now + clock.to_ticks(Duration::from_millis(ms));
-        let window = Window { opens: after(30), closes: after(60), ios: u64::MAX };
+        let window = Window { opens: after(25), closes: after(75), ios: u64::MAX };
         let progress = Progress::default();
         let result = lane.drive(&mut queue, window, &Control::new(), &progress).unwrap();
-        let counted = lane.into_recorder().count_all();
-        assert!(counted > 0 && counted < queue.pushed, "{counted} of {}", queue.pushed);
-        let elapsed = clock.to_s(result.elapsed_ticks);
-        assert!((0.03..1.0).contains(&elapsed), "{elapsed}");
+        let recorder = lane.into_recorder();
+        let counted = recorder.count_all();
+        let looks = counted / u64::from(depth);
+        let at = format!("depth {depth}, sleeps: {SLEEPS}, {counted} counted, {result:?}");
+        let full = u128::from(result.elapsed_ticks) * u128::from(depth);
+        // What was in flight over the window is all of it but for a pass at each edge.
+        assert!(result.in_flight_ticks.abs_diff(full) <= full / 20, "{at}");
+        assert!(result.useful_polls.abs_diff(looks) <= 2, "{at}");
+        assert!(result.empty_polls.abs_diff(looks * 100) <= 300, "{at}");
+        assert_eq!(progress.completed(), queue.pushed, "{at}");
+        // Little's law: the latencies add up to what was in flight, but for those I/Os at the edges
+        // that do not count; on a loaded machine one of them may be long.
+        let sum = recorder.latency(None, 1.0).unwrap().mean_ns * counted as f64;
+        assert!((0.5..=1.05).contains(&(sum / full as f64)), "{at}: {sum}");
+    }
+
+    #[test]
+    fn what_is_in_flight_is_counted_whether_it_is_slept_on_or_polled() {
+        for depth in DEPTHS {
+            is_kept_full::<false>(depth);
+            is_kept_full::<true>(depth);
+        }
+    }
+
+    #[test]
+    fn a_failed_io_has_no_latency_and_a_stop_ends_the_run() {
+        for depth in DEPTHS {
+            let (mut lane, mut queue, clock) = watched::<false>(depth);
+            queue.fails = Some(IoStatus::errno(5));
+            let window = Window { opens: clock.now(), closes: u64::MAX, ios: u64::MAX };
+            let (control, progress) = (Control::new(), Progress::default());
+            control.stop();
+            let result = lane.drive(&mut queue, window, &control, &progress).unwrap();
+            assert!(result.stopped, "{depth}");
+            let recorder = lane.into_recorder();
+            assert_eq!((recorder.count_all(), recorder.errors().total()), (0, queue.pushed));
+        }
     }
 
     #[test]
     fn a_completion_of_nothing_voids_the_run() {
-        for tag in [Tag(0), Tag(DEPTH), Tag(u16::MAX)] {
-            let (mut lane, mut queue, clock) = watched();
-            queue.also_reports = Some(tag);
-            let window = Window { opens: clock.now(), closes: u64::MAX, ios: 100 };
+        for depth in DEPTHS {
+            for tag in [Tag(0), Tag(depth), Tag(u16::MAX)] {
+                let (mut lane, mut queue, clock) = watched::<false>(depth);
+                queue.also_reports = Some(tag);
+                let window = Window { opens: clock.now(), closes: u64::MAX, ios: 100 };
+                let progress = Progress::default();
+                let error = lane.drive(&mut queue, window, &Control::new(), &progress).unwrap_err();
+                assert!(error.to_string().contains("not in flight"), "{error}");
+            }
+        }
+    }
+
+    /// All are sent before the window opens.
+    #[test]
+    fn a_number_of_ios_that_ends_in_the_ramp_ends_the_run() {
+        for depth in DEPTHS {
+            let (mut lane, mut queue, clock) = watched::<false>(depth);
+            let opens = clock.now() + clock.to_ticks(Duration::from_millis(5));
+            let window = Window { opens, closes: u64::MAX, ios: 7 };
             let progress = Progress::default();
-            let error = lane.drive(&mut queue, window, &Control::new(), &progress).unwrap_err();
-            assert!(error.to_string().contains("not in flight"), "{error}");
+            lane.drive(&mut queue, window, &Control::new(), &progress).unwrap();
+            assert_eq!((queue.pushed, lane.into_recorder().count_all()), (7, 0), "{depth}");
         }
     }
 }

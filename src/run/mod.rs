@@ -15,14 +15,17 @@ mod drive;
 #[cfg(target_os = "linux")]
 mod hands;
 mod memory;
+mod one_by_one;
 mod session;
+mod window;
 
 pub use control::{Control, Progress};
 pub use cpus::{CpuList, CpuListError};
-pub use drive::{Lane, LaneResult, Window, limits};
+pub use drive::Lane;
 #[cfg(target_os = "linux")]
 pub use hands::HostHands;
 pub use session::{Column, Hands, Observer, Outcome, run_plan};
+pub use window::{LaneResult, Window, limits};
 
 use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
 use crate::workload::{Generator, Span, Workload};

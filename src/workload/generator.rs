@@ -5,6 +5,7 @@ use super::spec::{Span, Workload};
 use nvpoll_engine::{Operation, OperationKind, Tag};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoroshiro128PlusPlus;
+use std::ops::ControlFlow;
 
 /// A draw of 63 bits is below this with certainty.
 const ALWAYS: u64 = 1 << 63;
@@ -29,6 +30,12 @@ enum Mode {
 pub trait Sink {
     /// Takes `tag`'s next operation.
     fn take(&mut self, tag: Tag, operation: Operation);
+}
+
+/// Who takes operations one after the other from [`Generator::stream`].
+pub trait Consumer {
+    /// Takes the next operation, and says whether there is to be another.
+    fn consume(&mut self, operation: Operation) -> ControlFlow<()>;
 }
 
 /// One worker's operations.
@@ -117,6 +124,25 @@ impl Generator {
         }
     }
 
+    /// Gives `consumer` one operation after the other until it has enough: the same ones that
+    /// [`assign`](Self::assign) gives, for a loop that has one at a time.
+    #[inline(always)]
+    pub fn stream(&mut self, consumer: &mut impl Consumer) {
+        use OperationKind::{Read, Write};
+        match self.mode {
+            Mode::RandomReads => self.one_way_stream(Read, Self::anywhere, consumer),
+            Mode::RandomWrites => self.one_way_stream(Write, Self::anywhere, consumer),
+            Mode::SequentialReads => self.one_way_stream(Read, Self::next_in_share, consumer),
+            Mode::SequentialWrites => self.one_way_stream(Write, Self::next_in_share, consumer),
+            Mode::Composed => loop {
+                let (kind, io) = self.composed();
+                if consumer.consume(self.operation(kind, io)).is_break() {
+                    break;
+                }
+            },
+        }
+    }
+
     /// The next operation, for who wants one at a time.
     #[expect(clippy::should_implement_trait, reason = "there is always a next one: no Option")]
     pub fn next(&mut self) -> Operation {
@@ -145,6 +171,24 @@ impl Generator {
         for tag in tags {
             let io = io(&mut state);
             sink.take(tag, state.operation(kind, io));
+        }
+        (self.rng, self.next) = (state.rng, state.next);
+    }
+
+    /// As [`one_way`](Self::one_way).
+    #[inline(always)]
+    fn one_way_stream(
+        &mut self,
+        kind: OperationKind,
+        io: impl Fn(&mut Self) -> u64,
+        consumer: &mut impl Consumer,
+    ) {
+        let mut state = self.clone();
+        loop {
+            let io = io(&mut state);
+            if consumer.consume(state.operation(kind, io)).is_break() {
+                break;
+            }
         }
         (self.rng, self.next) = (state.rng, state.next);
     }
@@ -296,6 +340,33 @@ mod tests {
         };
         assert_eq!(with_seed(1), with_seed(1));
         assert_ne!(with_seed(1), with_seed(2));
+    }
+
+    #[test]
+    fn a_stream_is_the_same_as_one_at_a_time() {
+        struct Until(Vec<Operation>, usize);
+        impl Consumer for Until {
+            fn consume(&mut self, operation: Operation) -> ControlFlow<()> {
+                self.0.push(operation);
+                if self.0.len() < self.1 {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            }
+        }
+        for (rw, fsync) in Rw::ALL.into_iter().flat_map(|rw| [(rw, 0), (rw, 3)]) {
+            let workload = Workload { fsync, ..workload(rw) };
+            let span = Span { offset_bytes: 4096, ios: 50 };
+            let mut single = Generator::new(&workload, span, 0, 0);
+            let mut streamed = single.clone();
+            // In two goes: the second begins where the first one ended.
+            let mut seen = Until(Vec::new(), 70);
+            streamed.stream(&mut seen);
+            seen.1 = 100;
+            streamed.stream(&mut seen);
+            assert_eq!(seen.0, take(&mut single, 100), "{rw}, {fsync}");
+        }
     }
 
     #[test]

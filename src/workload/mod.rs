@@ -15,7 +15,7 @@ pub mod units;
 
 mod spec;
 
-pub use generator::{Generator, Sink};
+pub use generator::{Consumer, Generator, Sink};
 pub use rw::{Rw, UnknownRw};
 pub use spec::{BS_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, Span, Workload, WorkloadError};
 pub use suite::{Suite, UnknownSuite};

@@ -32,9 +32,10 @@ pub(crate) fn read_at(
 ) -> io::Result<usize> {
     let target = range(pages, at, bytes)?;
     // SAFETY: the range lies in `pages`, which outlives this synchronous call and is memory that
-    // others may write to.
+    // others may write to. The system call itself, since the library's function is a point where a
+    // thread may be cancelled, and pays for that.
     let read = unsafe {
-        libc::pread64(file.as_raw_fd(), target.cast(), bytes as usize, offset.cast_signed())
+        libc::syscall(libc::SYS_pread64, file.as_raw_fd(), target, bytes as usize, offset)
     };
     moved(read)
 }
@@ -54,7 +55,7 @@ pub(crate) fn write_at(
     let source = range(pages, at, bytes)?;
     // SAFETY: as in `read_at`; the kernel only reads the range.
     let written = unsafe {
-        libc::pwrite64(file.as_raw_fd(), source.cast(), bytes as usize, offset.cast_signed())
+        libc::syscall(libc::SYS_pwrite64, file.as_raw_fd(), source, bytes as usize, offset)
     };
     moved(written)
 }
@@ -68,7 +69,7 @@ fn range(pages: &Pages, at: usize, bytes: u32) -> io::Result<*mut u8> {
 }
 
 #[inline(always)]
-fn moved(result: libc::ssize_t) -> io::Result<usize> {
+fn moved(result: libc::c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 

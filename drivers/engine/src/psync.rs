@@ -9,8 +9,8 @@ use crate::{
 };
 use nvpoll_mem::Pages;
 use std::fs::File;
+use std::hint::cold_path;
 use std::io;
-use std::sync::Arc;
 
 /// The kernel's synchronous calls.
 #[derive(Debug)]
@@ -61,45 +61,58 @@ impl Engine for Psync {
         check_shape(Self::INFO.name, shape, &geometry)?;
         let buffer = Pages::new(shape.io_bytes as usize)
             .map_err(|error| EngineError::Failed(error.to_string()))?;
+        let file = self.target.file.try_clone().map_err(|error| {
+            EngineError::Failed(format!(
+                "engine psync: no descriptor for worker {}: {error}; raise the limit with \
+                 `ulimit -n`, or lower --numjobs",
+                shape.worker
+            ))
+        })?;
         Ok(PsyncQueue {
             bounds: Bounds::new(&geometry, shape.io_bytes, self.target.writable),
-            file: Arc::clone(&self.target.file),
+            file,
             buffer,
-            state: IDLE,
-            tag: Tag(0),
-            operation: Operation { kind: OperationKind::Flush, offset: 0, bytes: 0 },
-            status: IoStatus::OK,
+            pending: Pending::Nothing,
+            offset: 0,
+            bytes: 0,
         })
     }
 }
 
-/// Nothing is in flight.
-const IDLE: u32 = 0;
-/// One was pushed. Each push adds this, so that one too many is no state that `kick` knows.
-const PUSHED: u32 = 1;
-/// One was executed and is to be reported.
-const DONE: u32 = 1 << 16;
+/// The lane's only tag.
+const TAG: Tag = Tag(0);
+
+/// What the next `reap` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    /// Nothing was pushed.
+    Nothing,
+    /// An operation of this kind.
+    One(OperationKind),
+    /// A second one was pushed before the first was reported, or one under a tag beyond the depth.
+    TooMany,
+}
 
 /// A lane of one I/O at a time.
 #[derive(Debug)]
 pub struct PsyncQueue {
-    state: u32,
-    tag: Tag,
-    operation: Operation,
-    status: IoStatus,
+    pending: Pending,
+    bytes: u32,
+    offset: u64,
     bounds: Bounds,
     buffer: Pages,
-    file: Arc<File>,
+    /// A descriptor of its own: one pointer less to follow than a shared one.
+    file: File,
 }
 
 impl PsyncQueue {
     #[inline(always)]
-    fn execute(&self) -> IoStatus {
-        let Operation { kind, offset, bytes } = self.operation;
+    fn execute(&self, kind: OperationKind) -> IoStatus {
+        let Self { offset, bytes, .. } = *self;
         if kind == OperationKind::Flush {
             return self.file.sync_data().map_or_else(|error| failure(&error), |()| IoStatus::OK);
         }
-        if !self.bounds.admits(&self.operation) {
+        if !self.bounds.admits(&Operation { kind, offset, bytes }) {
             return IoStatus::REJECTED;
         }
         let moved = match kind {
@@ -114,17 +127,23 @@ impl PsyncQueue {
     }
 }
 
+impl PsyncQueue {
+    /// Nothing is in flight that could complete, so a wait is one for the time alone.
+    #[cold]
+    fn nothing_to_do(&self, wait: Wait) -> Result<u32, EngineError> {
+        if self.pending == Pending::TooMany {
+            return Err(misused());
+        }
+        if let Wait::Upto(limit) = wait {
+            std::thread::sleep(limit);
+        }
+        Ok(0)
+    }
+}
+
 #[cold]
 fn failure(error: &io::Error) -> IoStatus {
     IoStatus::errno(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-/// Nothing is in flight that could complete, so a wait is one for the time alone.
-#[cold]
-fn pause(wait: Wait) {
-    if let Wait::Upto(limit) = wait {
-        std::thread::sleep(limit);
-    }
 }
 
 #[cold]
@@ -141,22 +160,20 @@ impl Queue for PsyncQueue {
 
     #[inline(always)]
     fn push(&mut self, tag: Tag, operation: Operation) {
-        self.tag = tag;
-        self.operation = operation;
-        self.state += PUSHED;
+        let Operation { kind, offset, bytes } = operation;
+        if self.pending != Pending::Nothing || tag != TAG {
+            cold_path();
+            self.pending = Pending::TooMany;
+            return;
+        }
+        self.pending = Pending::One(kind);
+        (self.offset, self.bytes) = (offset, bytes);
     }
 
+    /// Leaves the call to `reap`, which reports what came of it.
     #[inline(always)]
     fn kick(&mut self) -> Result<(), EngineError> {
-        match self.state {
-            PUSHED => {
-                self.status = self.execute();
-                self.state = DONE;
-                Ok(())
-            }
-            IDLE | DONE => Ok(()),
-            _ => Err(misused()),
-        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -165,12 +182,9 @@ impl Queue for PsyncQueue {
         wait: Wait,
         sink: &mut impl FnMut(Tag, IoStatus),
     ) -> Result<u32, EngineError> {
-        if self.state != DONE {
-            pause(wait);
-            return Ok(0);
-        }
-        self.state = IDLE;
-        sink(self.tag, self.status);
+        let Pending::One(kind) = self.pending else { return self.nothing_to_do(wait) };
+        self.pending = Pending::Nothing;
+        sink(TAG, self.execute(kind));
         Ok(1)
     }
 
