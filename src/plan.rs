@@ -35,21 +35,29 @@ pub struct Transport {
     pub iommu: String,
     /// A drive without an IOMMU may be driven by vfio-pci.
     pub unsafe_no_iommu: bool,
+    /// How completions are waited for: `poll`, `irq`, `hybrid` or `adaptive`.
+    #[serde(default)]
+    pub wait: String,
 }
 
 impl Transport {
-    /// As the engines take it. A name that this build does not know is the best interface.
+    /// As the engines take it. A name that this build does not know is the default.
     pub fn options(&self) -> TransportOptions {
         TransportOptions {
             iommu: self.iommu.parse().unwrap_or_default(),
             allow_no_iommu: self.unsafe_no_iommu,
+            wait: self.wait.parse().unwrap_or_default(),
         }
     }
 }
 
 impl From<TransportOptions> for Transport {
     fn from(options: TransportOptions) -> Self {
-        Self { iommu: options.iommu.to_string(), unsafe_no_iommu: options.allow_no_iommu }
+        Self {
+            iommu: options.iommu.to_string(),
+            unsafe_no_iommu: options.allow_no_iommu,
+            wait: options.wait.to_string(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::run::{CpuList, Timing};
 use crate::workload::units::{Amount, parse_size, parse_time};
 use crate::workload::{Rw, Workload};
 use clap::{Args, Parser, Subcommand};
-use nvpoll_engine::{EngineKind, IommuInterface, TransportOptions};
+use nvpoll_engine::{EngineKind, IommuInterface, TransportOptions, WaitMode};
 use nvpoll_host::UserDriver;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -157,7 +157,11 @@ pub struct TransportArgs {
 impl TransportArgs {
     /// As the engines take them.
     pub fn options(self) -> TransportOptions {
-        TransportOptions { iommu: self.iommu, allow_no_iommu: self.unsafe_no_iommu }
+        TransportOptions {
+            iommu: self.iommu,
+            allow_no_iommu: self.unsafe_no_iommu,
+            ..TransportOptions::default()
+        }
     }
 }
 
@@ -220,6 +224,11 @@ pub struct CommonArgs {
     /// How the userspace driver reaches a drive.
     #[command(flatten)]
     pub transport: TransportArgs,
+    /// How the userspace driver waits for completions: poll; irq (sleeps until the drive's
+    /// interrupt); hybrid (sleeps for half the mean wait, then polls); adaptive (polls for 20 us,
+    /// then sleeps until the interrupt)
+    #[arg(long, value_name = "HOW", default_value_t = WaitMode::Poll)]
+    pub wait: WaitMode,
 }
 
 /// Longest ramp and runtime.
@@ -296,6 +305,11 @@ impl CommonArgs {
             runtime_s: self.runtime.map_or(runtime_s, |time| time.as_secs_f64()),
             number_ios: self.number_ios,
         })
+    }
+
+    /// How drives are reached and waited for.
+    pub fn transport(&self) -> TransportOptions {
+        TransportOptions { wait: self.wait, ..self.transport.options() }
     }
 
     /// The processors to pin to.

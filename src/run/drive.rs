@@ -168,7 +168,7 @@ impl Lane {
                 break;
             }
             pass.empty_polls += 1;
-            if Q::SLEEPS {
+            if queue.sleeps() {
                 break;
             }
             std::hint::spin_loop();

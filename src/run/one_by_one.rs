@@ -120,7 +120,7 @@ impl<Q: Queue> Turns<'_, Q> {
         self.queue.kick()?;
         match look(self.queue)? {
             Some(status) => Ok(status),
-            None if Q::SLEEPS => self.sleep_on(),
+            None if self.queue.sleeps() => self.sleep_on(),
             None => self.poll_on(),
         }
     }

@@ -10,3 +10,4 @@ mod data;
 mod machine;
 mod pattern;
 mod transports;
+mod waiting;

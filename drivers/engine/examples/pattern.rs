@@ -37,7 +37,7 @@ impl Visitor for Work {
 
     fn visit<E: Engine>(self) -> Self::Output {
         let text = |error: EngineError| error.to_string();
-        let transport = TransportOptions { iommu: self.iommu, allow_no_iommu: false };
+        let transport = TransportOptions { iommu: self.iommu, ..TransportOptions::default() };
         let options = OpenOptions { writable: self.writes, transport, ..OpenOptions::default() };
         let engine = E::open(&self.target, &options).map_err(text)?;
         let block = engine.geometry(4096).block_bytes.max(512);

@@ -26,10 +26,11 @@ pub mod null;
 pub mod psync;
 mod status;
 pub mod userspace;
+mod waiting;
 
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
 pub use nvpoll_pci::soft::SoftOptions;
-pub use nvpoll_pci::{IommuInterface, TransportOptions};
+pub use nvpoll_pci::{IommuInterface, TransportOptions, WaitMode};
 pub use status::IoStatus;
 
 use nvpoll_spec::PciAddress;
@@ -197,6 +198,12 @@ pub trait Engine: Sized + Send + Sync {
 pub trait Queue {
     /// Whether [`reap`](Self::reap) sleeps while it waits, rather than look once and return.
     const SLEEPS: bool = false;
+
+    /// The same for this very queue, where that depends on how it was opened.
+    #[inline(always)]
+    fn sleeps(&self) -> bool {
+        Self::SLEEPS
+    }
 
     /// Prepares `operation` under `tag`, which is not in flight. The caller keeps the contract of
     /// [`Tag`] and [`Operation`]; an engine that could do harm otherwise checks it and fails the

@@ -3,9 +3,10 @@
 //! One generic engine, [`Userspace`], and one line of types a transport: what differs between them
 //! is how the function is opened and what the engine is called.
 
+use crate::waiting::{Awaited, Waiting};
 use crate::{
     Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions, Operation, OperationKind,
-    Queue, QueueShape, Tag, Target, TransportOptions, Wait,
+    Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
 };
 use nvpoll_nvme::{
     Controller, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError, QueuePair,
@@ -161,6 +162,7 @@ pub struct Userspace<F: Function> {
     controller: Arc<Controller<F>>,
     namespace: Namespace,
     writable: bool,
+    wait: WaitMode,
 }
 
 impl<F: Function> Userspace<F> {
@@ -181,9 +183,11 @@ impl<F: Openable> Engine for Userspace<F> {
 
     fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
         let function = F::open_target(target, &options.transport)?;
-        let controller = Controller::open(function, Options::default()).map_err(failed)?;
+        let wait = options.transport.wait;
+        let opening = Options { interrupts: wait.needs_interrupts(), ..Options::default() };
+        let controller = Controller::open(function, opening).map_err(failed)?;
         let namespace = controller.namespace(options.namespace).map_err(failed)?;
-        Ok(Self { controller, namespace, writable: options.writable })
+        Ok(Self { controller, namespace, writable: options.writable, wait })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -212,7 +216,7 @@ impl<F: Openable> Engine for Userspace<F> {
         };
         vec![
             ("transport", self.controller.function().transport()),
-            ("waiting", "polled".to_owned()),
+            ("waiting", waiting_fact(self.wait).to_owned()),
             ("model", text(&identity.model)),
             ("serial", text(&identity.serial)),
             ("firmware", text(&identity.firmware)),
@@ -249,8 +253,40 @@ impl<F: Openable> Engine for Userspace<F> {
             io_bytes: shape.io_bytes,
             writable: self.writable,
             patience: EMPTY_BEFORE_CHECK,
+            impatience: impatience(self.wait),
+            waiting: Waiting::new(self.wait),
             rejected: Vec::with_capacity(shape.depth as usize),
         })
+    }
+}
+
+/// A queue that waits by itself is asked to as soon as it is empty.
+fn impatience(wait: WaitMode) -> u32 {
+    if wait == WaitMode::Poll { 1 } else { EMPTY_BEFORE_CHECK }
+}
+
+fn waiting_fact(wait: WaitMode) -> &'static str {
+    match wait {
+        WaitMode::Poll => "polled",
+        WaitMode::Irq => "interrupts (MSI-X)",
+        WaitMode::Hybrid => "hybrid: sleeps for half the mean wait, then polls",
+        WaitMode::Adaptive => "adaptive: polls for 20 us, then sleeps until the interrupt (MSI-X)",
+    }
+}
+
+/// A queue pair, as something to wait for.
+struct Sleeper<'a, F: Function>(&'a QueuePair<F>);
+
+impl<F: Function> Awaited for Sleeper<'_, F> {
+    fn has_completion(&self) -> bool {
+        self.0.has_completion()
+    }
+
+    fn sleep(&self, time_max: std::time::Duration) -> std::io::Result<()> {
+        match self.0.interrupt() {
+            Some(interrupt) => interrupt.wait(time_max).map(|_| ()),
+            None => Err(std::io::ErrorKind::Unsupported.into()),
+        }
     }
 }
 
@@ -263,7 +299,11 @@ pub struct UserspaceQueue<F: Function> {
     /// Passes that may find nothing before there is something else to look at: the controller's
     /// health, or a refusal to report.
     patience: u32,
-    // Cold: tags of operations that were refused, to be reported by the next `reap`.
+    /// How much of it such a pass takes.
+    impatience: u32,
+    // Cold from here on.
+    waiting: Waiting,
+    /// Tags of operations that were refused, to be reported by the next `reap`.
     rejected: Vec<Tag>,
 }
 
@@ -274,13 +314,27 @@ impl<F: Function> UserspaceQueue<F> {
         if self.rejected.len() < self.rejected.capacity() {
             self.rejected.push(tag);
         }
-        self.patience = 1;
+        self.patience = self.impatience;
     }
 
-    /// Looks whether the controller still lives, unless a refusal has ended the patience.
+    /// The queue is empty, and patience has ended: because of a refusal, or because this queue waits
+    /// by itself, or because it is time to look whether the controller still lives.
     #[cold]
-    fn look_around(&self) -> Result<(), EngineError> {
-        if self.rejected.is_empty() { self.pair.check().map_err(failed) } else { Ok(()) }
+    fn look_around(&mut self, wait: Wait) -> Result<(), EngineError> {
+        if !self.rejected.is_empty() {
+            return Ok(());
+        }
+        if let (true, Wait::Upto(time_max)) = (self.waiting.waits(), wait) {
+            let waited = self.waiting.wait(&Sleeper(&self.pair), time_max);
+            waited.map_err(|error| {
+                let location = self.pair.location();
+                EngineError::Failed(format!("{location}: waiting for an interrupt failed: {error}"))
+            })?;
+            if self.pair.has_completion() {
+                return Ok(());
+            }
+        }
+        self.pair.check().map_err(failed)
     }
 
     #[cold]
@@ -290,6 +344,11 @@ impl<F: Function> UserspaceQueue<F> {
 }
 
 impl<F: Function> Queue for UserspaceQueue<F> {
+    #[inline(always)]
+    fn sleeps(&self) -> bool {
+        self.waiting.waits()
+    }
+
     #[inline(always)]
     fn push(&mut self, tag: Tag, operation: Operation) {
         let opcode = match operation.kind {
@@ -322,20 +381,18 @@ impl<F: Function> Queue for UserspaceQueue<F> {
     #[inline(always)]
     fn reap(
         &mut self,
-        _wait: Wait,
+        wait: Wait,
         sink: &mut impl FnMut(Tag, IoStatus),
     ) -> Result<u32, EngineError> {
-        let mut count = 0;
-        if self.pair.has_completion() {
-            let reaped = self.pair.reap(&mut |tag, status| sink(Tag(tag), IoStatus::nvme(status)));
-            count = reaped.map_err(|error| self.protocol_error(&error))?;
-        } else {
-            self.patience -= 1;
-            if self.patience > 0 {
+        if !self.pair.has_completion() {
+            self.patience = self.patience.wrapping_sub(self.impatience);
+            if self.patience != 0 {
                 return Ok(0);
             }
-            self.look_around()?;
+            self.look_around(wait)?;
         }
+        let reaped = self.pair.reap(&mut |tag, status| sink(Tag(tag), IoStatus::nvme(status)));
+        let mut count = reaped.map_err(|error| self.protocol_error(&error))?;
         self.patience = EMPTY_BEFORE_CHECK;
         while let Some(tag) = self.rejected.pop() {
             sink(tag, IoStatus::REJECTED);

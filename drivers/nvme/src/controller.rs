@@ -2,12 +2,12 @@
 
 use crate::admin::AdminQueue;
 use crate::limits::{
-    ADMIN_ENTRIES, ADMIN_WAIT, NAMESPACES_MAX, PAGE_BYTES, QUEUES_ASKED, READY_WAIT_MIN,
-    SHUTDOWN_WAIT, SHUTDOWN_WAIT_MAX,
+    ADMIN_ENTRIES, ADMIN_WAIT, INTERRUPTS_MAX, NAMESPACES_MAX, PAGE_BYTES, QUEUES_ASKED,
+    READY_WAIT_MIN, SHUTDOWN_WAIT, SHUTDOWN_WAIT_MAX,
 };
 use crate::{Namespace, NvmeError, wait};
 use nvpoll_mem::{DmaBuf, RegisterError, Registers};
-use nvpoll_pci::Function;
+use nvpoll_pci::{Function, Interrupt};
 use nvpoll_spec::{
     Admin, AdminQueueAttributes, Capabilities, Cns, CompletionEntry, ControllerConfiguration,
     ControllerIdentity, ControllerStatus, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL,
@@ -25,11 +25,13 @@ pub struct Options {
     pub queues: u16,
     /// Longest wait for an admin command.
     pub admin_wait: Duration,
+    /// Completion queues interrupt, so that a thread can sleep on them.
+    pub interrupts: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queues: QUEUES_ASKED, admin_wait: ADMIN_WAIT }
+        Self { queues: QUEUES_ASKED, admin_wait: ADMIN_WAIT, interrupts: false }
     }
 }
 
@@ -48,6 +50,8 @@ pub struct Controller<F: Function> {
     // Dropped in this order, after `Drop::drop` disabled the device: memory, then the function.
     admin: Mutex<AdminQueue<F>>,
     retired: Mutex<Vec<DmaBuf>>,
+    /// By queue identifier, the admin queue's unused one first; empty where all queues are polled.
+    interrupts: Vec<Interrupt>,
     function: F,
     /// What a device that could not be disabled may still reach; filled by `Drop::drop` alone.
     reachable: Vec<DmaBuf>,
@@ -89,12 +93,16 @@ impl<F: Function> Controller<F> {
             used: Mutex::default(),
             admin: Mutex::new(admin),
             retired: Mutex::default(),
+            interrupts: Vec::new(),
             function,
             reachable: Vec::new(),
         };
         controller.enable(ready_bound)?;
         controller.identity = Box::new(controller.identify(Cns::CONTROLLER, 0)?);
         controller.queues = controller.ask_for_queues(options.queues)?;
+        if options.interrupts {
+            controller.enable_interrupts()?;
+        }
         Ok(Arc::new(controller))
     }
 
@@ -269,7 +277,10 @@ impl<F: Function> Controller<F> {
         // Only a refusal says that the device has no such queue.
         let refused = |error: &NvmeError| matches!(error, NvmeError::Command { .. });
         let zero_based = |entries: u32| (entries - 1) as u16;
-        let entry = Admin::create_cq(qid, zero_based(cq.0), cq.1);
+        let entry = match self.interrupt(qid) {
+            Some(_) => Admin::create_cq_interrupting(qid, zero_based(cq.0), cq.1, qid),
+            None => Admin::create_cq(qid, zero_based(cq.0), cq.1),
+        };
         self.admin_command(&format!("Create I/O Completion Queue {qid}"), entry, false)
             .map_err(|error| NotCreated { device_let_go: refused(&error), error })?;
         let entry = Admin::create_sq(qid, zero_based(sq.0), sq.1, qid);
@@ -354,6 +365,26 @@ impl<F: Function> Controller<F> {
         let completion = self.admin_command("Set Features (Number of Queues)", entry, false)?;
         let (sqs_z, cqs_z) = (completion.result as u16, (completion.result >> 16) as u16);
         Ok(sqs_z.min(cqs_z).min(asked_z) + 1)
+    }
+
+    /// One vector a queue; no more queues are used than there are vectors.
+    fn enable_interrupts(&mut self) -> Result<(), NvmeError> {
+        let most = self.function.interrupts_max();
+        let count = most.min(self.queues.saturating_add(1)).min(INTERRUPTS_MAX);
+        // Where there is none, the transport says so.
+        if most == 1 {
+            return Err(self.limit(
+                "the function has one interrupt vector, and the admin queue has it; use --wait poll or hybrid".to_owned(),
+            ));
+        }
+        self.interrupts = self.function.enable_interrupts(count)?;
+        self.queues = self.queues.min(count.saturating_sub(1));
+        Ok(())
+    }
+
+    /// The interrupt of a queue pair, where queues have one.
+    pub(crate) fn interrupt(&self, qid: u16) -> Option<&Interrupt> {
+        self.interrupts.get(usize::from(qid))
     }
 
     /// Normal shutdown (§7.6.2), where the controller is in a state to follow one.

@@ -41,6 +41,9 @@ pub enum NvmeError {
         /// What was awaited.
         what: &'static str,
     },
+    /// Interrupts cannot be had.
+    #[error("{0}")]
+    Interrupts(#[from] nvpoll_pci::PciError),
     /// A command came back with an error.
     #[error("{location}: {command} failed: {status}")]
     Command {

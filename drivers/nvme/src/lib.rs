@@ -12,8 +12,9 @@
 //!
 //! # What it does not do
 //!
-//! No interrupts, no scatter gather lists, no metadata or protection information, no host memory
-//! larger or smaller than 4 KiB pages, no arbitration but round robin, no namespace management, no
+//! No scatter gather lists, no metadata or protection information, no host memory
+//! larger or smaller than 4 KiB pages, no interrupts of the admin
+//! queue, no arbitration but round robin, no namespace management, no
 //! asynchronous events, no reset while I/O runs. A controller or namespace that needs one of these
 //! is refused with the reason, never misread.
 
@@ -51,6 +52,8 @@ pub mod limits {
     pub const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(30);
     /// I/O queue pairs that are asked for.
     pub const QUEUES_ASKED: u16 = 1024;
+    /// Most interrupt vectors that are asked for: one for the admin queue, and one a queue pair.
+    pub const INTERRUPTS_MAX: u16 = 65;
     /// Largest data transfer of one command, in bytes; see `prp.rs` for why.
     pub const COMMAND_BYTES_MAX: u32 = 1 << 20;
     /// Most commands outstanding on a queue pair: one bit of the CID is left for the generation.

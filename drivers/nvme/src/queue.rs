@@ -17,7 +17,7 @@ use crate::prp::Lists;
 use crate::slots::Slots;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
-use nvpoll_pci::Function;
+use nvpoll_pci::{Function, Interrupt};
 use nvpoll_spec::{NvmOpcode, Status, reg};
 use std::sync::Arc;
 
@@ -312,6 +312,11 @@ impl<F: Function> QueuePair<F> {
     #[cold]
     pub fn check(&self) -> Result<(), NvmeError> {
         self.controller.check()
+    }
+
+    /// What to sleep on until a completion comes, where the controller was opened for that.
+    pub fn interrupt(&self) -> Option<&Interrupt> {
+        self.controller.interrupt(self.qid)
     }
 
     /// Where the controller is, for messages.

@@ -35,6 +35,26 @@ pub trait Function: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// Most interrupt vectors that the function can be given; none where this is zero.
+    fn interrupts_max(&self) -> u16 {
+        0
+    }
+
+    /// Turns `count` vectors on, from vector 0, at most [`interrupts_max`](Self::interrupts_max).
+    /// Asked for once in a function's life.
+    ///
+    /// # Errors
+    /// When the transport has none, or the system grants fewer.
+    fn enable_interrupts(&self, count: u16) -> Result<Vec<crate::Interrupt>, PciError> {
+        Err(PciError::Interrupts {
+            location: self.location().to_owned(),
+            reason: format!(
+                "{count} were asked for, and this transport ({}) has none; use --wait poll or hybrid",
+                self.transport()
+            ),
+        })
+    }
+
     /// Whether the system wants the function back: it is being unplugged, or its driver unbound, and
     /// waits until this is dropped.
     fn is_wanted_back(&self) -> bool {
@@ -58,6 +78,14 @@ pub enum PciError {
         source: std::io::Error,
         /// What to do.
         hint: String,
+    },
+    /// Interrupts cannot be had.
+    #[error("no interrupts from {location}: {reason}")]
+    Interrupts {
+        /// Which function.
+        location: String,
+        /// What was seen and what to do.
+        reason: String,
     },
     /// The function is not as a transport needs it.
     #[error("cannot open {location} through {transport}: {reason}")]

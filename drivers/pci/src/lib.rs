@@ -10,6 +10,7 @@
 //! driver: `nvpoll-host` does that before a function is opened.
 
 mod function;
+mod interrupt;
 #[cfg(target_os = "linux")]
 mod opening;
 mod options;
@@ -22,6 +23,7 @@ pub mod uio;
 pub mod vfio;
 
 pub use function::{Function, PciError};
+pub use interrupt::Interrupt;
 #[cfg(target_os = "linux")]
 pub use opening::driver_of;
-pub use options::{IommuInterface, TransportOptions};
+pub use options::{IommuInterface, TransportOptions, WaitMode};

@@ -46,13 +46,66 @@ impl FromStr for IommuInterface {
     }
 }
 
-/// How a function is opened.
+/// How a queue's thread waits for completions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitMode {
+    /// It looks at the queue without pause.
+    #[default]
+    Poll,
+    /// It sleeps until the device's interrupt (MSI-X, as an event).
+    Irq,
+    /// It sleeps for half of what a completion takes on the mean, then looks without pause.
+    Hybrid,
+    /// It looks without pause for a short while, then sleeps until the interrupt.
+    Adaptive,
+}
+
+impl WaitMode {
+    /// All of them, the default first.
+    pub const ALL: [Self; 4] = [Self::Poll, Self::Irq, Self::Hybrid, Self::Adaptive];
+
+    /// Its name on the command line and in result files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Irq => "irq",
+            Self::Hybrid => "hybrid",
+            Self::Adaptive => "adaptive",
+        }
+    }
+
+    /// Whether the device has to interrupt for it.
+    pub const fn needs_interrupts(self) -> bool {
+        matches!(self, Self::Irq | Self::Adaptive)
+    }
+}
+
+impl fmt::Display for WaitMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for WaitMode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no way of waiting is called \"{name}\"; there are {names}")
+        })
+    }
+}
+
+/// How a function is opened, and waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportOptions {
     /// The interface to the IOMMU, under VFIO.
     pub iommu: IommuInterface,
     /// VFIO may drive a function without an IOMMU, which can write all memory then.
     pub allow_no_iommu: bool,
+    /// How completions are waited for.
+    pub wait: WaitMode,
 }
 
 #[cfg(test)]
@@ -63,6 +116,9 @@ mod tests {
     fn names_round_trip() {
         for interface in IommuInterface::ALL {
             assert_eq!(interface.to_string().parse(), Ok(interface));
+        }
+        for mode in WaitMode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
         }
         assert!("Type1".parse::<IommuInterface>().unwrap_err().contains("type1"));
     }

@@ -241,6 +241,18 @@ impl Admin {
         entry
     }
 
+    /// [`create_cq`](Self::create_cq), with an interrupt by `vector` (IEN and IV in CDW11).
+    pub const fn create_cq_interrupting(
+        qid: u16,
+        entries_z: u16,
+        address: u64,
+        vector: u16,
+    ) -> SubmissionEntry {
+        let mut entry = Self::create_cq(qid, entries_z, address);
+        entry.cdw11 |= 1 << 1 | (vector as u32) << 16;
+        entry
+    }
+
     /// Create I/O Submission Queue (§5.4): contiguous, completing to `cq`.
     pub const fn create_sq(qid: u16, entries_z: u16, address: u64, cq: u16) -> SubmissionEntry {
         let mut entry = SubmissionEntry::zeroed(AdminOpcode::CREATE_SQ.0, 0);
@@ -293,6 +305,8 @@ mod tests {
     fn queue_creation_dwords() {
         let cq = Admin::create_cq(2, 255, 0x8000);
         assert_eq!((cq.opcode, cq.prp1, cq.cdw10, cq.cdw11), (5, 0x8000, 0x00ff_0002, 1));
+        let interrupting = Admin::create_cq_interrupting(2, 255, 0x8000, 5);
+        assert_eq!((interrupting.cdw10, interrupting.cdw11), (cq.cdw10, 3 | 5 << 16));
         let sq = Admin::create_sq(2, 255, 0x9000, 2);
         assert_eq!((sq.opcode, sq.prp1, sq.cdw10, sq.cdw11), (1, 0x9000, 0x00ff_0002, 0x0002_0001));
         assert_eq!(Admin::delete_sq(9).cdw10, 9);

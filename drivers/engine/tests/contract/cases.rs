@@ -11,7 +11,7 @@
 //! made beside the test program, or in the folder that `NVPOLL_CONTRACT_FOLDER` names.
 //! `NVPOLL_CONTRACT_ENGINES` leaves out all engines but those that it lists. Under VFIO,
 //! `NVPOLL_CONTRACT_IOMMU` names the interface to the IOMMU, and `NVPOLL_CONTRACT_NO_IOMMU` accepts
-//! that there is none. With `NVPOLL_CONTRACT_VERBOSE` each promise that was kept is said, with its
+//! that there is none; `NVPOLL_CONTRACT_WAIT` is the way of waiting. With `NVPOLL_CONTRACT_VERBOSE` each promise that was kept is said, with its
 //! engine and target.
 
 use nvpoll_engine::{Engine, EngineKind, Target, TransportOptions, Visitor};
@@ -135,9 +135,11 @@ fn drives(engine: &str, driver: Option<&str>) -> Vec<Case> {
 /// How drives are reached.
 pub fn transport() -> TransportOptions {
     let iommu = std::env::var("NVPOLL_CONTRACT_IOMMU").unwrap_or_else(|_| "best".to_owned());
+    let wait = std::env::var("NVPOLL_CONTRACT_WAIT").unwrap_or_else(|_| "poll".to_owned());
     TransportOptions {
         iommu: iommu.parse().unwrap_or_else(|error| panic!("NVPOLL_CONTRACT_IOMMU: {error}")),
         allow_no_iommu: std::env::var_os("NVPOLL_CONTRACT_NO_IOMMU").is_some(),
+        wait: wait.parse().unwrap_or_else(|error| panic!("NVPOLL_CONTRACT_WAIT: {error}")),
     }
 }
 

@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use vfio_bindings::bindings::vfio as sys;
 
 /// `_IO(';', 100 + n)`: all VFIO requests are numbered so, without a size.
@@ -30,6 +30,7 @@ const GROUP_GET_STATUS: c_ulong = request(3);
 const GROUP_SET_CONTAINER: c_ulong = request(4);
 const GROUP_GET_DEVICE_FD: c_ulong = request(6);
 const DEVICE_GET_REGION_INFO: c_ulong = request(8);
+const DEVICE_GET_IRQ_INFO: c_ulong = request(9);
 const DEVICE_SET_IRQS: c_ulong = request(10);
 const IOMMU_GET_INFO: c_ulong = request(12);
 const IOMMU_MAP_DMA: c_ulong = request(13);
@@ -216,43 +217,30 @@ pub fn unmap_dma(container: &File, iova: u64, bytes: u64) -> io::Result<u64> {
     Ok(unmap.size)
 }
 
-/// An event that the kernel signals when it wants the device back (VFIO_DEVICE_SET_IRQS on
-/// VFIO_PCI_REQ_IRQ_INDEX). Reading it does not wait.
-pub fn request_event(device: &File) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers alone.
-    let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if event < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just made this descriptor for us alone.
-    let event = unsafe { OwnedFd::from_raw_fd(event) };
-    /// `struct vfio_irq_set` with one descriptor as its data.
-    #[repr(C)]
-    struct SetEvent {
-        head: sys::vfio_irq_set,
-        event: i32,
-    }
-    let mut set = SetEvent {
-        head: sys::vfio_irq_set {
-            argsz: size_of_u32::<SetEvent>(),
-            flags: sys::VFIO_IRQ_SET_DATA_EVENTFD | sys::VFIO_IRQ_SET_ACTION_TRIGGER,
-            index: sys::VFIO_PCI_REQ_IRQ_INDEX,
-            start: 0,
-            count: 1,
-            data: sys::__IncompleteArrayField::new(),
-        },
-        event: event.as_raw_fd(),
+/// Interrupts that an index (VFIO_PCI_MSIX_IRQ_INDEX and so on) has, by VFIO_DEVICE_GET_IRQ_INFO.
+pub fn interrupts(device: &File, index: u32) -> io::Result<u32> {
+    let mut info = sys::vfio_irq_info {
+        argsz: size_of_u32::<sys::vfio_irq_info>(),
+        index,
+        ..Default::default()
     };
-    by_structure(device, DEVICE_SET_IRQS, &mut set)?;
-    Ok(event)
+    by_structure(device, DEVICE_GET_IRQ_INFO, &mut info)?;
+    Ok(info.count)
 }
 
-/// Whether the event was signalled since the last time.
-pub fn take_event(event: &OwnedFd) -> bool {
-    let mut count = 0u64;
-    // SAFETY: the kernel writes the event's counter, eight bytes, to `count`.
-    let read = unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
-    read == size_of::<u64>() as isize
+/// VFIO_DEVICE_SET_IRQS: interrupt `n` of `index` signals `events[n]`.
+pub fn connect_interrupts(device: &File, index: u32, events: &[RawFd]) -> io::Result<()> {
+    // `struct vfio_irq_set` ends in an array of descriptors; both are made of 32-bit words.
+    const HEAD_WORDS: usize = size_of::<sys::vfio_irq_set>() / 4;
+    let count = u32::try_from(events.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let bytes = (HEAD_WORDS as u32).saturating_add(count).saturating_mul(4);
+    let flags = sys::VFIO_IRQ_SET_DATA_EVENTFD | sys::VFIO_IRQ_SET_ACTION_TRIGGER;
+    let mut words: Vec<u32> = vec![bytes, flags, index, 0, count];
+    words.extend(events.iter().map(|event| *event as u32));
+    let (device, set) = (device.as_raw_fd(), words.as_mut_ptr());
+    // SAFETY: the buffer is `argsz`, its first word, long, and the kernel only reads it.
+    let result = unsafe { libc::ioctl(device, DEVICE_SET_IRQS as _, set) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// VFIO_DEVICE_BIND_IOMMUFD.
@@ -372,6 +360,12 @@ mod tests {
             parse_iova_ranges(&info(&[1, 0, u32::MAX, 0])).is_empty(),
             "a count without ranges"
         );
+    }
+
+    #[test]
+    fn the_head_of_an_interrupt_set_is_five_words() {
+        assert_eq!(size_of::<sys::vfio_irq_set>(), 20);
+        assert_eq!(std::mem::offset_of!(sys::vfio_irq_set, count), 16);
     }
 
     #[test]

@@ -10,11 +10,10 @@ mod iommufd;
 mod mapping;
 
 use crate::opening::Opening;
-use crate::{Function, IommuInterface, PciError, TransportOptions};
+use crate::{Function, Interrupt, IommuInterface, PciError, TransportOptions};
 use nvpoll_mem::{DmaSpace, MappedDoorbell, MappedRegisters, RegisterError, Registers};
 use nvpoll_spec::PciAddress;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vfio_bindings::bindings::vfio as sys;
@@ -29,10 +28,10 @@ const DRIVER: &str = "vfio-pci";
 pub struct VfioFunction {
     // Dropped in this order: the mapping, the device (which resets it), then its address space.
     registers: Arc<MappedRegisters>,
-    _device: File,
+    device: File,
     dma: Arc<dyn DmaSpace>,
     /// Signalled when the kernel wants the device back; none where the device does not tell.
-    request: Option<OwnedFd>,
+    request: Option<Interrupt>,
     requested: AtomicBool,
     location: String,
     transport: String,
@@ -54,9 +53,9 @@ impl VfioFunction {
         let registers = map_registers(&at, &device)?;
         Ok(Self {
             registers,
-            request: ioctl::request_event(&device).ok(),
+            request: request_event(&device).ok(),
             requested: AtomicBool::new(false),
-            _device: device,
+            device,
             dma,
             location: address.to_string(),
             transport,
@@ -90,6 +89,13 @@ fn open_device(at: &Opening, options: TransportOptions) -> Result<Opened, PciErr
 /// Whether this kernel has groups at all (CONFIG_VFIO_GROUP).
 fn group_is_here(number: u32) -> bool {
     std::path::Path::new(&format!("/dev/vfio/{number}")).exists()
+}
+
+/// An event that the kernel signals when it wants the device back.
+fn request_event(device: &File) -> std::io::Result<Interrupt> {
+    let event = Interrupt::new()?;
+    ioctl::connect_interrupts(device, sys::VFIO_PCI_REQ_IRQ_INDEX, &[event.descriptor()])?;
+    Ok(event)
 }
 
 fn map_registers(at: &Opening, device: &File) -> Result<Arc<MappedRegisters>, PciError> {
@@ -131,9 +137,27 @@ impl Function for VfioFunction {
         self.numa_node
     }
 
+    fn interrupts_max(&self) -> u16 {
+        let count = ioctl::interrupts(&self.device, sys::VFIO_PCI_MSIX_IRQ_INDEX);
+        count.map_or(0, |count| u16::try_from(count).unwrap_or(u16::MAX))
+    }
+
+    fn enable_interrupts(&self, count: u16) -> Result<Vec<Interrupt>, PciError> {
+        let at = |what: &str, error: std::io::Error| PciError::Interrupts {
+            location: self.location.clone(),
+            reason: format!("{what}: {error}"),
+        };
+        let events = (0..count).map(|_| Interrupt::new()).collect::<Result<Vec<_>, _>>();
+        let events = events.map_err(|error| at("making events", error))?;
+        let descriptors: Vec<_> = events.iter().map(Interrupt::descriptor).collect();
+        ioctl::connect_interrupts(&self.device, sys::VFIO_PCI_MSIX_IRQ_INDEX, &descriptors)
+            .map_err(|error| at(&format!("turning {count} MSI-X vectors on"), error))?;
+        Ok(events)
+    }
+
     fn is_wanted_back(&self) -> bool {
         // The event is gone once it was read; the wish stays.
-        if self.request.as_ref().is_some_and(ioctl::take_event) {
+        if self.request.as_ref().is_some_and(Interrupt::take) {
             self.requested.store(true, Relaxed);
         }
         self.requested.load(Relaxed)
