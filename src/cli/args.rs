@@ -28,6 +28,12 @@ pub struct Cli {
 pub enum Command {
     /// Every NVMe drive of this machine, its driver and what uses it
     List(ListArgs),
+    /// What stands in the way of a measurement, and of a good one, with what to do
+    ///
+    /// A line a check: what it means (ok, warning, blocks, not known), what was found, what is
+    /// needed, what to do. Exit status: 0 when `bind` (or, where no bind is needed, `run`) would
+    /// work for every target, 1 when not; without a target, whether it would for any drive.
+    Doctor(DoctorArgs),
     /// Hand drives to a userspace driver, until `unbind`
     Bind(BindArgs),
     /// Give drives back as they were found
@@ -49,6 +55,32 @@ pub struct ListArgs {
     /// One JSON document instead of the table
     #[arg(long)]
     pub json: bool,
+}
+
+/// `nvpoll doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Drives, block devices or files; soft[:options]; null [default: every drive]
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// One JSON document instead of lines
+    #[arg(long)]
+    pub json: bool,
+    /// Block size of the run that is asked about
+    #[arg(long, value_name = "SIZE", value_parser = block_size, alias = "blocksize", default_value = "4k")]
+    pub bs: u32,
+    /// Its I/Os in flight, a worker and drive
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub iodepth: u32,
+    /// Its workers a drive
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub numjobs: u32,
+    /// The kernel's driver, as `bind` is told it
+    #[arg(long, value_name = "DRIVER", value_parser = user_driver)]
+    pub driver: Option<UserDriver>,
+    /// A drive that no IOMMU keeps from this machine's memory may be bound
+    #[arg(long)]
+    pub unsafe_no_iommu: bool,
 }
 
 /// `nvpoll bind`

@@ -4,10 +4,10 @@ use super::Done;
 use super::args::{BindArgs, Command, ListArgs, UnbindArgs};
 use super::out::{say, tell};
 use crate::failure::{Failure, FailureKind};
-use crate::preflight::{Subject, What};
+use crate::preflight::{BindWish, Binding, Subject, What, may_bind};
 use crate::workload::units::format_size;
 use comfy_table::{Table, presets::NOTHING};
-use nvpoll_host::{Drive, GiveBackOptions, GivenBack, Host, Outcome, TakeOptions, UserDriver};
+use nvpoll_host::{Drive, GiveBackOptions, GivenBack, Host, Outcome, UserDriver};
 use nvpoll_spec::PciAddress;
 use serde::Serialize;
 
@@ -166,21 +166,10 @@ pub fn bind(args: &BindArgs) -> Done {
     // All are resolved and asked for before the first is touched.
     let drives: Vec<Box<Drive>> =
         args.targets.iter().map(|name| drive_of(&host, name)).collect::<Result<_, _>>()?;
-    let options = TakeOptions {
-        persistent: true,
-        allow_no_iommu: args.unsafe_no_iommu,
-        ..TakeOptions::default()
-    };
-    let mut chosen = Vec::new();
-    for drive in drives {
-        let (driver, why) = match args.driver {
-            Some(driver) => (driver, "asked for".to_owned()),
-            None => host.choose_driver(&drive, &options)?,
-        };
-        host.may_take(&drive, driver, &options)?;
-        chosen.push((drive, driver, why));
-    }
-    for (drive, driver, why) in chosen {
+    let wish = BindWish { driver: args.driver, allow_no_iommu: args.unsafe_no_iommu };
+    let bindings: Vec<Binding> =
+        drives.iter().map(|drive| may_bind(&host, drive, &wish)).collect::<Result<_, _>>()?;
+    for (drive, Binding { driver, why, options }) in drives.into_iter().zip(bindings) {
         let taken = host.take(&drive, driver, &options)?;
         warn_without_iommu(&host, &drive, driver);
         let nodes: Vec<String> =

@@ -2,6 +2,8 @@
 
 mod args;
 #[cfg(target_os = "linux")]
+mod doctor;
+#[cfg(target_os = "linux")]
 mod drives;
 mod identify;
 mod measure;
@@ -31,11 +33,13 @@ pub fn main(cli: Cli) -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::List(args) => drives::list(&args),
         #[cfg(target_os = "linux")]
+        Command::Doctor(args) => doctor::doctor(&args),
+        #[cfg(target_os = "linux")]
         Command::Bind(args) => drives::bind(&args),
         #[cfg(target_os = "linux")]
         Command::Unbind(args) => drives::unbind(&args),
         #[cfg(not(target_os = "linux"))]
-        Command::List(_) | Command::Bind(_) | Command::Unbind(_) => {
+        Command::List(_) | Command::Doctor(_) | Command::Bind(_) | Command::Unbind(_) => {
             Err(Failure::usage("this command drives Linux's own driver model; not on this system"))
         }
     };

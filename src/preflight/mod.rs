@@ -6,10 +6,18 @@
 //! It changes nothing. Taking a drive from the kernel is the run's, and `nvpoll-host` asks once more
 //! then, under a lock.
 
+#[cfg(target_os = "linux")]
+mod binding;
 mod consent;
+#[cfg(target_os = "linux")]
+pub mod doctor;
+#[cfg(target_os = "linux")]
+pub mod memlock;
 mod scratch;
 mod subject;
 
+#[cfg(target_os = "linux")]
+pub use binding::{BindWish, Binding, may_bind};
 pub use consent::check_writes;
 pub use scratch::{SCRATCH_BYTES, Scratch};
 pub use subject::{Subject, What};

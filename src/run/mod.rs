@@ -24,6 +24,7 @@ pub use cpus::{CpuList, CpuListError};
 pub use drive::Lane;
 #[cfg(target_os = "linux")]
 pub use hands::HostHands;
+pub use memory::Locked;
 pub use session::{Column, Hands, Observer, Outcome, run_plan};
 pub use window::{LaneResult, Window, limits};
 

@@ -277,6 +277,11 @@ impl Host {
         }
     }
 
+    /// The driver that any PCI function is bound to.
+    pub fn driver_of(&self, address: PciAddress) -> Option<String> {
+        sysfs::link_name(self.device_dir(&address).join("driver"))
+    }
+
     pub(crate) fn iommu_group(&self, address: PciAddress) -> Option<IommuGroup> {
         let link = self.device_dir(&address).join("iommu_group");
         let id = sysfs::link_name(&link)?.parse().ok()?;

@@ -12,10 +12,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::sys::stat::{major, minor};
+use nix::unistd::{AccessFlags, faccessat};
 
 use crate::limits;
+use crate::machine::User;
+use crate::machine::parse_groups;
 
 /// A device number, written `259:0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,6 +99,25 @@ pub trait Kernel: Send + Sync {
     /// Those of `chown(2)`.
     fn chown(&self, path: &Path, uid: u32, gid: u32) -> io::Result<()>;
 
+    /// Whether this process may write a file or open a node for writing, by its effective user
+    /// and capabilities. Nothing is opened.
+    ///
+    /// # Errors
+    /// Those of `faccessat(2)`.
+    fn may_write(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether this process may read a file or open a node for reading. Nothing is opened.
+    ///
+    /// # Errors
+    /// Those of `faccessat(2)`.
+    fn may_read(&self, path: &Path) -> io::Result<()>;
+
+    /// The user of that name, wherever the system keeps its users; `None` when there is none.
+    ///
+    /// # Errors
+    /// Those of `getpwnam_r(3)`.
+    fn user(&self, name: &str) -> io::Result<Option<User>>;
+
     /// Sleeps.
     fn pause(&self, time: Duration);
 
@@ -169,6 +191,22 @@ impl Kernel for Linux {
         std::os::unix::fs::chown(path, Some(uid), Some(gid))
     }
 
+    fn may_write(&self, path: &Path) -> io::Result<()> {
+        may(path, AccessFlags::W_OK)
+    }
+
+    fn may_read(&self, path: &Path) -> io::Result<()> {
+        may(path, AccessFlags::R_OK)
+    }
+
+    fn user(&self, name: &str) -> io::Result<Option<User>> {
+        let Some(user) = nix::unistd::User::from_name(name)? else { return Ok(None) };
+        let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+        let group = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let (groups, group_names) = parse_groups(&group, name, gid);
+        Ok(Some(User { name: user.name, uid, gid, groups, group_names }))
+    }
+
     fn pause(&self, time: Duration) {
         thread::sleep(time);
     }
@@ -176,6 +214,10 @@ impl Kernel for Linux {
     fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
+}
+
+fn may(path: &Path, how: AccessFlags) -> io::Result<()> {
+    Ok(faccessat(AT_FDCWD, path, how, AtFlags::AT_EACCESS)?)
 }
 
 fn write_attribute(path: &Path, text: &str) -> io::Result<()> {
@@ -229,6 +271,17 @@ mod tests {
         assert_eq!(kernel.node(dir.path()).unwrap(), Node::Directory);
         let null = DevId { major: 1, minor: 3 };
         assert_eq!(kernel.node(Path::new("/dev/null")).unwrap(), Node::Char(null));
+    }
+
+    #[test]
+    fn rights_and_users_are_asked_without_opening() {
+        let kernel = Linux::new();
+        kernel.may_read(Path::new("/proc/self/status")).unwrap();
+        let missing = kernel.may_write(Path::new("/proc/self/none")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let root = kernel.user("root").unwrap().unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert_eq!(kernel.user("no such user").unwrap(), None);
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //! | hand it to a userspace driver | [`Host::take`] |
 //! | give it back | [`Taken::give_back`], [`Host::give_back`] |
 //! | what did a crash leave behind | [`Host::leftovers`] |
+//! | how is the machine set | [`Host::machine`] |
+//! | let a user drive it | [`Host::give_to`] |
 //!
 //! Facts come from sysfs and procfs (`Documentation/ABI` in the kernel's source) and are read
 //! anew for each question. Everything is read below a root, so that the tests put a folder in
@@ -41,6 +43,8 @@ mod drive;
 mod error;
 #[cfg(target_os = "linux")]
 mod kernel;
+#[cfg(target_os = "linux")]
+pub mod machine;
 #[cfg(target_os = "linux")]
 mod state;
 #[cfg(target_os = "linux")]

@@ -80,7 +80,7 @@ impl Host {
     }
 
     /// `/sys`, `/proc`, `/dev` and `/run` lie below the root; other files are where they are.
-    fn target_path(&self, name: &str) -> PathBuf {
+    pub(crate) fn target_path(&self, name: &str) -> PathBuf {
         let path = Path::new(name);
         let mut parts = path.components();
         let below = match (parts.next(), parts.next()) {

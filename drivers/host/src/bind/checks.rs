@@ -9,6 +9,7 @@ use super::{TakeOptions, UserDriver};
 use crate::Host;
 use crate::drive::Drive;
 use crate::error::HostError;
+use crate::machine::Presence;
 use crate::state::Holder;
 use crate::sysfs;
 
@@ -26,6 +27,15 @@ pub struct GroupBlocker {
 impl fmt::Display for GroupBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (class {:06x}) on {}", self.address, self.class, self.driver)
+    }
+}
+
+fn no_driver(address: PciAddress, driver: UserDriver, why: &str) -> HostError {
+    let module = driver.modules().first().unwrap_or(&driver.name()).to_owned();
+    HostError::Unsupported {
+        address,
+        seen: format!("this kernel has no driver {}{why}", driver.name()),
+        remedy: format!("load it with `modprobe {module}`, or install the kernel's modules"),
     }
 }
 
@@ -88,7 +98,7 @@ impl Host {
     }
 
     /// Whether vfio made a group up for a device without IOMMU.
-    pub(super) fn is_made_up(&self, group: u32) -> bool {
+    pub(crate) fn is_made_up(&self, group: u32) -> bool {
         let name = self.path(format!("/sys/kernel/iommu_groups/{group}/name"));
         sysfs::value(name).as_deref() == Some("vfio-noiommu")
     }
@@ -190,6 +200,14 @@ impl Host {
         now.filter(|now| wanted && now != "Y" && now != "1")
     }
 
+    /// Refuses a driver that this kernel has not and cannot load.
+    pub(super) fn check_had(&self, drive: &Drive, driver: UserDriver) -> Result<(), HostError> {
+        match self.driver_presence(driver) {
+            Presence::Missing(why) => Err(no_driver(drive.address, driver, &format!(" ({why})"))),
+            Presence::There | Presence::Loadable | Presence::NotKnown => Ok(()),
+        }
+    }
+
     /// Loads a driver's modules and sees to it that the driver is there.
     pub(super) fn load_driver(&self, drive: &Drive, driver: UserDriver) -> Result<(), HostError> {
         let folder = self.path("/sys/bus/pci/drivers").join(driver.name());
@@ -205,12 +223,7 @@ impl Host {
             return Ok(());
         }
         let why = failed.map_or_else(String::new, |error| format!(" ({error})"));
-        let module = driver.modules().first().unwrap_or(&driver.name()).to_owned();
-        Err(HostError::Unsupported {
-            address: drive.address,
-            seen: format!("this kernel has no driver {}{why}", driver.name()),
-            remedy: format!("load it with `modprobe {module}`, or install the kernel's modules"),
-        })
+        Err(no_driver(drive.address, driver, &why))
     }
 
     fn load_unless_there(

@@ -53,7 +53,7 @@ impl UserDriver {
     }
 
     /// The modules that it needs, in order.
-    fn modules(self) -> &'static [&'static str] {
+    pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {
             Self::VfioPci => &["vfio-pci", "vfio_iommu_type1"],
             Self::UioPciGeneric => &["uio_pci_generic"],
@@ -175,6 +175,7 @@ impl Host {
         driver: UserDriver,
         options: &TakeOptions,
     ) -> Result<Taken, HostError> {
+        self.check_may_change(drive.address, "bind")?;
         let hold = self.hold(drive.address)?;
         self.take_held(drive.address, driver, options, hold).map_err(|(error, hold)| {
             // Without a record the lock file is of no use any more.
@@ -230,8 +231,8 @@ impl Host {
     /// Whether [`Host::take`] would be refused, without touching or locking anything.
     ///
     /// # Errors
-    /// Those of [`Host::take`] that come before its first change, but for the lock and for
-    /// modules that are not loaded yet.
+    /// Those of [`Host::take`] that come before its first change, but for the lock and for a
+    /// module that is installed and will not load.
     pub fn may_take(
         &self,
         drive: &Drive,
@@ -241,6 +242,8 @@ impl Host {
         let drive = self.drive(drive.address)?;
         self.check_not_taken(&drive)?;
         self.check_machine(&drive, driver, options)?;
+        self.check_may_change(drive.address, "bind")?;
+        self.check_had(&drive, driver)?;
         self.check_unused(&drive, options).map(drop)
     }
 
@@ -330,18 +333,69 @@ impl Host {
     /// [`HostError::Unsupported`] under uio_pci_generic and without an IOMMU, which only root may
     /// use; [`HostError::Io`] when a node cannot be given.
     pub fn set_owner(&self, taken: &Taken, uid: u32, gid: u32) -> Result<Vec<PathBuf>, HostError> {
-        let only_root = taken.driver == UserDriver::UioPciGeneric
-            || taken.nodes.iter().any(|node| node.to_string_lossy().contains("noiommu"));
-        if only_root {
+        let hold = taken.hold.as_ref();
+        self.set_owner_of(taken.address(), taken.driver, &taken.nodes, hold, uid, gid)
+    }
+
+    /// Gives the nodes of a drive that is handed over already (`nvpoll bind`) to a user, as
+    /// [`Host::set_owner`] does.
+    ///
+    /// # Errors
+    /// [`HostError::Held`] while a process has the drive; [`HostError::AlreadyTaken`] when a
+    /// process took it for itself, or a crash left it; [`HostError::Target`] when nvpoll has not
+    /// taken it; those of [`Host::set_owner`].
+    pub fn give_to(
+        &self,
+        address: PciAddress,
+        uid: u32,
+        gid: u32,
+    ) -> Result<Vec<PathBuf>, HostError> {
+        self.check_may_change(address, "bind --user")?;
+        let hold = self.hold(address)?;
+        let drive = self.drive(address)?;
+        let handed_over = |record: &&Record| record.holder == Holder::Persistent;
+        let Some(record) = drive.record.as_ref().filter(handed_over) else {
+            let error = self.check_not_taken(&drive).err().unwrap_or_else(|| HostError::Target {
+                name: address.to_string(),
+                seen: "nvpoll has not taken this drive".to_owned(),
+                remedy: format!("take it first: nvpoll bind {address}"),
+            });
+            return Err(error);
+        };
+        let driver = drive.driver.as_deref().and_then(UserDriver::from_name);
+        let nodes = self.user_nodes(&drive);
+        let (Some(driver), false) = (driver, nodes.is_empty()) else {
+            let now = drive.driver.as_deref().unwrap_or("no driver");
+            return Err(HostError::AlreadyTaken {
+                address,
+                seen: format!("it was taken for {} and is on {now} now", record.taken_for),
+                remedy: format!("give it back first: nvpoll unbind {address}"),
+            });
+        };
+        self.set_owner_of(address, driver, &nodes, Some(&hold), uid, gid)
+    }
+
+    fn set_owner_of(
+        &self,
+        address: PciAddress,
+        driver: UserDriver,
+        nodes: &[PathBuf],
+        hold: Option<&Hold>,
+        uid: u32,
+        gid: u32,
+    ) -> Result<Vec<PathBuf>, HostError> {
+        let only_root = driver == UserDriver::UioPciGeneric
+            || nodes.iter().any(|node| node.to_string_lossy().contains("noiommu"));
+        if only_root && uid != 0 {
             return Err(HostError::Unsupported {
-                address: taken.address(),
+                address,
                 seen: "without an IOMMU only root may drive it".to_owned(),
                 remedy: "turn the IOMMU on (intel_iommu=on or amd_iommu=on) and use vfio-pci"
                     .to_owned(),
             });
         }
-        let lock = taken.hold.as_ref().map(|hold| self.outside(hold.path()));
-        let given: Vec<PathBuf> = taken.nodes.iter().cloned().chain(lock).collect();
+        let lock = hold.map(|hold| self.outside(hold.path()));
+        let given: Vec<PathBuf> = nodes.iter().cloned().chain(lock).collect();
         for node in &given {
             self.kernel
                 .chown(&self.path(node), uid, gid)

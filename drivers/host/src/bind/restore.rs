@@ -87,6 +87,7 @@ impl Host {
         if recorded.is_none() {
             return self.give_unrecorded(address, options);
         }
+        self.check_may_change(address, "unbind")?;
         let hold = self.hold(address)?;
         // Whoever had the lock may have given it back in the meantime.
         match self.load_record(address)? {
@@ -269,13 +270,14 @@ impl Host {
                 });
             }
         };
+        self.check_may_change(address, "unbind")?;
         let hold = self.hold(address)?;
-        let result = self.give_to(&drive, &to);
+        let result = self.give_unrecorded_to(&drive, &to);
         hold.remove();
         result
     }
 
-    fn give_to(&self, drive: &crate::Drive, to: &str) -> Result<GivenBack, HostError> {
+    fn give_unrecorded_to(&self, drive: &crate::Drive, to: &str) -> Result<GivenBack, HostError> {
         let address = drive.address;
         let mut given = GivenBack::nothing(address);
         given.driver = Some(to.to_owned());

@@ -11,6 +11,7 @@ use nix::libc;
 
 use super::is_within;
 use crate::kernel::{Claim, DevId, Kernel, Node};
+use crate::machine::{User, parse_user};
 
 /// How a write goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,10 @@ struct State {
     without_nodes: bool,
     /// Modules that can be loaded.
     loaded: Vec<String>,
+    /// Files that this process has no right to, and what the kernel answers.
+    denied: BTreeMap<PathBuf, i32>,
+    /// What was given to whom.
+    owners: Vec<(String, u32, u32)>,
 }
 
 /// It keeps what unbinding takes away in a folder of its own.
@@ -80,6 +85,8 @@ impl FakeKernel {
             look: None,
             without_nodes: false,
             loaded: Vec::new(),
+            denied: BTreeMap::new(),
+            owners: Vec::new(),
         };
         Self { root, state: Mutex::new(state) }
     }
@@ -304,6 +311,22 @@ impl FakeKernel {
         Ok(())
     }
 
+    pub(super) fn deny(&self, path: &str, errno: i32) {
+        let path = self.path(path);
+        self.state().denied.insert(path, errno);
+    }
+
+    pub(super) fn owners(&self) -> Vec<(String, u32, u32)> {
+        self.state().owners.clone()
+    }
+
+    fn may(&self, path: &Path) -> io::Result<()> {
+        match self.state().denied.get(path) {
+            Some(errno) => Err(io::Error::from_raw_os_error(*errno)),
+            None => fs::metadata(path).map(drop),
+        }
+    }
+
     /// What a process's descriptor leads to: the link's text, in the machine.
     fn follow(&self, path: &Path) -> PathBuf {
         match fs::read_link(path) {
@@ -363,8 +386,24 @@ impl Kernel for FakeKernel {
         Err(io::Error::other(format!("modprobe {name}: there are no modules here")))
     }
 
-    fn chown(&self, path: &Path, _: u32, _: u32) -> io::Result<()> {
-        fs::metadata(path).map(drop)
+    fn chown(&self, path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+        fs::metadata(path)?;
+        let name = Path::new("/").join(path.strip_prefix(&self.root).unwrap_or(path));
+        self.state().owners.push((name.display().to_string(), uid, gid));
+        Ok(())
+    }
+
+    fn may_write(&self, path: &Path) -> io::Result<()> {
+        self.may(path)
+    }
+
+    fn may_read(&self, path: &Path) -> io::Result<()> {
+        self.may(path)
+    }
+
+    fn user(&self, name: &str) -> io::Result<Option<User>> {
+        let text = |path| fs::read_to_string(self.path(path)).unwrap_or_default();
+        Ok(parse_user(&text("/etc/passwd"), &text("/etc/group"), name))
     }
 
     fn pause(&self, time: Duration) {

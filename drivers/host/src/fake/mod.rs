@@ -173,6 +173,16 @@ impl Machine {
         self.kernel.set_without_nodes();
     }
 
+    /// Lets this process have no right to a file or node.
+    pub fn deny(&self, path: &str, errno: i32) {
+        self.kernel.deny(path, errno);
+    }
+
+    /// Whom nodes were given to so far: path, user, group.
+    pub fn owners(&self) -> Vec<(String, u32, u32)> {
+        self.kernel.owners()
+    }
+
     /// What was written so far: path and text.
     pub fn writes(&self) -> Vec<(String, String)> {
         self.kernel.writes()

@@ -1,0 +1,68 @@
+//! Whether this process may lock the memory that a drive reaches by itself.
+
+use nvpoll_host::Memlock;
+use nvpoll_host::machine::Rights;
+
+/// What a process lacks: one clause of what was seen, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// Needed and allowed.
+    pub seen: String,
+    /// How to get it.
+    pub remedy: String,
+}
+
+/// Holds what a run locks against the limit; `None` where it fits or is not limited. VFIO counts
+/// the memory that it maps against RLIMIT_MEMLOCK, unless the process has CAP_IPC_LOCK
+/// (vfio_lock_acct in drivers/vfio/vfio_iommu_type1.c).
+pub fn lack(memlock: &Memlock, rights: &Rights, needed_bytes: u64) -> Option<Lack> {
+    let allowed = memlock.soft.filter(|_| rights.ipc_lock() != Some(true))?;
+    if needed_bytes <= allowed {
+        return None;
+    }
+    let kib = needed_bytes.div_ceil(1024);
+    let seen = format!(
+        "this run locks at least {kib} KiB of memory, and this process may lock {} KiB (RLIMIT_MEMLOCK)",
+        allowed / 1024
+    );
+    let remedy = match memlock.hard {
+        Some(hard) if hard < needed_bytes => lasting(kib, "USER"),
+        // The shell may raise its own up to the hard limit.
+        _ => format!("raise it in this shell: ulimit -l {kib}"),
+    };
+    Some(Lack { seen, remedy })
+}
+
+/// How root lets a user lock so much, in KiB, for good.
+pub fn lasting(kib: u64, user: &str) -> String {
+    format!(
+        "as root: echo '{user} - memlock {kib}' >> /etc/security/limits.d/nvpoll.conf, then log in anew (LimitMEMLOCK={kib}K in a unit of systemd); or lower --iodepth, --bs or --numjobs"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USER: Rights = Rights { uid: Some(1000), capabilities: Some(0) };
+    const ROOT: Rights = Rights { uid: Some(0), capabilities: Some(1 << 14) };
+
+    fn limit(soft: Option<u64>, hard: Option<u64>) -> Memlock {
+        Memlock { soft, hard }
+    }
+
+    #[test]
+    fn needed_and_allowed_and_the_remedy_that_works() {
+        let small = limit(Some(64 << 10), Some(8 << 20));
+        assert_eq!(lack(&small, &USER, 64 << 10), None);
+        assert_eq!(lack(&small, &ROOT, 1 << 30), None, "root is not limited");
+        assert_eq!(lack(&limit(None, None), &USER, 1 << 40), None);
+        let found = lack(&small, &USER, (64 << 10) + 1).unwrap();
+        assert!(found.seen.contains("65 KiB") && found.seen.contains("64 KiB"), "{found:?}");
+        assert!(found.remedy.contains("ulimit -l 65"), "within the hard limit: {found:?}");
+        let found = lack(&small, &USER, 9 << 20).unwrap();
+        assert!(found.remedy.contains("memlock 9216"), "beyond the hard limit: {found:?}");
+        let unknown = Rights::default();
+        assert!(lack(&small, &unknown, 9 << 20).is_some(), "unknown rights are none");
+    }
+}
