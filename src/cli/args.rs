@@ -52,6 +52,9 @@ pub enum Command {
 /// `nvpoll list`
 #[derive(Debug, Args)]
 pub struct ListArgs {
+    /// Only these: PCI addresses, device nodes or by-id links [default: every drive]
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
     /// One JSON document instead of the table
     #[arg(long)]
     pub json: bool,

@@ -36,12 +36,14 @@ struct Listed {
 /// `nvpoll list`
 pub fn list(args: &ListArgs) -> Done {
     let host = Host::system();
+    let named = args.targets.iter().map(|name| drive_of(&host, name).map(|drive| *drive));
+    let drives: Vec<Drive> = match args.targets.as_slice() {
+        [] => host.drives()?,
+        _ => named.collect::<Result<_, _>>()?,
+    };
     let survey = host.survey()?;
-    let listed: Vec<Listed> = host
-        .drives()?
-        .into_iter()
-        .map(|drive| Listed { uses: survey.uses(&drive), drive })
-        .collect();
+    let listed: Vec<Listed> =
+        drives.into_iter().map(|drive| Listed { uses: survey.uses(&drive), drive }).collect();
     if args.json {
         let text = serde_json::to_string_pretty(&listed);
         say!("{}", text.map_err(|error| Failure::failed(error.to_string()))?)?;
@@ -91,7 +93,7 @@ fn print_table(listed: &[Listed]) -> Result<(), Failure> {
             sizes,
             blocks,
             drive.numa_node.map_or_else(unknown, |node| node.to_string()),
-            drive.iommu_group.as_ref().map_or_else(unknown, |group| group.id.to_string()),
+            drive.iommu_group.as_ref().map_or_else(unknown, group),
             link(drive),
             drive.driver.clone().unwrap_or_else(unknown),
             if uses.is_empty() { "nobody".to_owned() } else { uses.join("\n") },
@@ -138,6 +140,12 @@ fn namespaces(drive: &Drive) -> (String, String, String) {
     (column(0), column(1), column(2))
 }
 
+/// A group's number, and its other members, a line each.
+fn group(group: &nvpoll_host::IommuGroup) -> String {
+    let others = group.others.iter().map(|address| format!("with {address}"));
+    std::iter::once(group.id.to_string()).chain(others).collect::<Vec<_>>().join("\n")
+}
+
 /// The link now, and at most where that is more.
 fn link(drive: &Drive) -> String {
     let text = |link: nvpoll_host::Link| format!("{} GT/s x{}", link.speed_gts, link.width);
@@ -154,7 +162,7 @@ fn drive_of(host: &Host, name: &str) -> Result<Box<Drive>, Failure> {
     match subject.what {
         What::Drive { drive, .. } => Ok(drive),
         _ => Err(Failure::usage(format!(
-            "{name} is {}, not an NVMe drive; only a drive can be bound",
+            "{name} is {}, not an NVMe drive; `nvpoll list` shows them",
             subject.describe()
         ))),
     }

@@ -331,7 +331,9 @@ fn engine(kind: EngineKind) -> Finding {
     let check = format!("{ENGINE}{}", info.name);
     match check_available(kind) {
         Ok(()) => Finding::ok(&check, "available", info.summary),
-        Err(error) => Finding::warning(&check, "not available", info.summary, error.text)
-            .rules_out(&[info.name]),
+        Err(error) => {
+            let text = error.text.strip_prefix(&format!("{check}: ")).unwrap_or(&error.text);
+            Finding::warning(&check, "not available", info.summary, text).rules_out(&[info.name])
+        }
     }
 }

@@ -289,7 +289,7 @@ fn what_the_machine_lacks_is_told_before_anything_is_touched() {
         (
             |machine| std::fs::remove_file(machine.path(GROUP)).unwrap(),
             UserDriver::VfioPci,
-            "it has no IOMMU group",
+            "no IOMMU stands in front of it",
         ),
         (
             |machine| std::fs::remove_dir(machine.path("/sys/bus/pci/drivers/vfio-pci")).unwrap(),
