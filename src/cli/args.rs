@@ -101,6 +101,10 @@ pub struct BindArgs {
     /// nvpoll can overwrite any of it
     #[arg(long)]
     pub unsafe_no_iommu: bool,
+    /// Give the drive's nodes to this user, who can then `run` on it without root; also for a
+    /// drive that is bound already
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
 }
 
 /// `nvpoll unbind`

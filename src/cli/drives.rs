@@ -4,12 +4,14 @@ use super::Done;
 use super::args::{BindArgs, Command, ListArgs, UnbindArgs};
 use super::out::{say, tell};
 use crate::failure::{Failure, FailureKind};
-use crate::preflight::{BindWish, Binding, Subject, What, may_bind};
+use crate::preflight::{BindWish, Binding, Subject, What, may_bind, user_access};
 use crate::workload::units::format_size;
 use comfy_table::{Table, presets::NOTHING};
-use nvpoll_host::{Drive, GiveBackOptions, GivenBack, Host, Outcome, UserDriver};
+use nvpoll_host::machine::User;
+use nvpoll_host::{Drive, GiveBackOptions, GivenBack, Holder, Host, Outcome, UserDriver};
 use nvpoll_spec::PciAddress;
 use serde::Serialize;
+use std::path::PathBuf;
 
 /// Tells on stderr of drives that a process which is gone left with a userspace driver.
 pub fn tell_leftovers(command: &Command) {
@@ -168,38 +170,108 @@ fn drive_of(host: &Host, name: &str) -> Result<Box<Drive>, Failure> {
     }
 }
 
+/// What `bind` does with one drive.
+enum Plan {
+    /// Hands it over.
+    Take(Binding),
+    /// It is handed over already, and gets another owner.
+    Give,
+}
+
 /// `nvpoll bind`
 pub fn bind(args: &BindArgs) -> Done {
     let host = Host::system();
+    let user = args.user.as_deref().map(|name| user(&host, name)).transpose()?;
     // All are resolved and asked for before the first is touched.
     let drives: Vec<Box<Drive>> =
         args.targets.iter().map(|name| drive_of(&host, name)).collect::<Result<_, _>>()?;
     let wish = BindWish { driver: args.driver, allow_no_iommu: args.unsafe_no_iommu };
-    let bindings: Vec<Binding> =
-        drives.iter().map(|drive| may_bind(&host, drive, &wish)).collect::<Result<_, _>>()?;
-    for (drive, Binding { driver, why, options }) in drives.into_iter().zip(bindings) {
-        let taken = host.take(&drive, driver, &options)?;
-        warn_without_iommu(&host, &drive, driver);
-        let nodes: Vec<String> =
-            taken.nodes().iter().map(|node| node.display().to_string()).collect();
-        say!(
-            "{}: {} ({}) is now with {} ({why}), through {}; `nvpoll unbind {}` gives it back to {}",
-            drive.address,
-            drive.label(),
-            drive
-                .namespaces
-                .iter()
-                .filter_map(|ns| ns.node.as_ref())
-                .map(|node| node.display().to_string())
-                .collect::<Vec<_>>()
-                .join(", "),
-            taken.driver().name(),
-            nodes.join(", "),
-            drive.address,
-            drive.driver.as_deref().unwrap_or("no driver"),
-        )?;
+    let plans: Vec<Plan> = drives
+        .iter()
+        .map(|drive| plan_bind(&host, drive, &wish, user.as_ref()))
+        .collect::<Result<_, _>>()?;
+    for (drive, plan) in drives.iter().zip(plans) {
+        let given = match plan {
+            Plan::Take(binding) => take(&host, drive, &binding, user.as_ref())?,
+            Plan::Give => match &user {
+                Some(user) => host.give_to(drive.address, user.uid, user.gid)?,
+                None => Vec::new(),
+            },
+        };
+        if let Some(user) = &user {
+            let nodes: Vec<String> = given.iter().map(|node| node.display().to_string()).collect();
+            let User { name, uid, .. } = user;
+            say!("{}: given to {name} (user {uid}): {}", drive.address, nodes.join(", "))?;
+        }
+    }
+    for line in user.iter().flat_map(|user| user_access::lacks(&host, user)) {
+        say!("  {line}")?;
     }
     Ok(0)
+}
+
+/// The user of that name.
+fn user(host: &Host, name: &str) -> Result<User, Failure> {
+    host.user(name).map_err(|error| {
+        Failure::usage(format!(
+            "--user {name}: {error}; name a user of this machine (`getent passwd` lists them)"
+        ))
+    })
+}
+
+fn plan_bind(
+    host: &Host,
+    drive: &Drive,
+    wish: &BindWish,
+    user: Option<&User>,
+) -> Result<Plan, Failure> {
+    let holder = drive.record.as_ref().map(|record| &record.holder);
+    let bound = drive.driver.as_deref().and_then(UserDriver::from_name);
+    let (plan, driver) = match (user, holder, bound) {
+        (Some(_), Some(Holder::Persistent), Some(driver)) => (Plan::Give, driver),
+        _ => {
+            let binding = may_bind(host, drive, wish)?;
+            let driver = binding.driver;
+            (Plan::Take(binding), driver)
+        }
+    };
+    if let Some(user) = user {
+        host.check_may_own(drive, driver, user.uid)?;
+    }
+    Ok(plan)
+}
+
+/// Hands a drive over, and its nodes to a user; returns what was given.
+fn take(
+    host: &Host,
+    drive: &Drive,
+    binding: &Binding,
+    user: Option<&User>,
+) -> Result<Vec<PathBuf>, Failure> {
+    let Binding { driver, why, options } = binding;
+    let taken = host.take(drive, *driver, options)?;
+    warn_without_iommu(host, drive, *driver);
+    let nodes: Vec<String> = taken.nodes().iter().map(|node| node.display().to_string()).collect();
+    say!(
+        "{}: {} ({}) is now with {} ({why}), through {}; `nvpoll unbind {}` gives it back to {}",
+        drive.address,
+        drive.label(),
+        drive
+            .namespaces
+            .iter()
+            .filter_map(|ns| ns.node.as_ref())
+            .map(|node| node.display().to_string())
+            .collect::<Vec<_>>()
+            .join(", "),
+        taken.driver().name(),
+        nodes.join(", "),
+        drive.address,
+        drive.driver.as_deref().unwrap_or("no driver"),
+    )?;
+    match user {
+        Some(user) => Ok(host.set_owner(&taken, user.uid, user.gid)?),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Says plainly what nobody protects.
@@ -244,7 +316,7 @@ pub fn unbind(args: &UnbindArgs) -> Done {
 fn all_left(host: &Host) -> Result<Vec<PciAddress>, Failure> {
     let mut addresses = Vec::new();
     for leftover in host.leftovers()? {
-        if leftover.alive && !matches!(leftover.holder, nvpoll_host::Holder::Persistent) {
+        if leftover.alive && !matches!(leftover.holder, Holder::Persistent) {
             say!("left alone: {leftover}")?;
         } else {
             addresses.push(leftover.address);

@@ -224,6 +224,7 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
     }
     for column in columns {
         preflight::check_available(column.kind)?;
+        preflight::memlock::check(host, column.kind, &plan.workloads, column.subjects.len())?;
         for subject in &column.subjects {
             subject.engine_target(host, column.kind)?;
             check_bound(host, subject, plan, column.kind)?;

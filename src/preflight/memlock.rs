@@ -1,7 +1,11 @@
 //! Whether this process may lock the memory that a drive reaches by itself.
 
-use nvpoll_host::Memlock;
+use crate::failure::Failure;
+use crate::run::Locked;
+use crate::workload::Workload;
+use nvpoll_engine::EngineKind;
 use nvpoll_host::machine::Rights;
+use nvpoll_host::{Host, Memlock, UserDriver};
 
 /// What a process lacks: one clause of what was seen, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,30 @@ pub fn lack(memlock: &Memlock, rights: &Rights, needed_bytes: u64) -> Option<Lac
         _ => format!("raise it in this shell: ulimit -l {kib}"),
     };
     Some(Lack { seen, remedy })
+}
+
+/// Refuses workloads that lock more than this process may, on an engine whose memory is locked for
+/// the drive. A limit that cannot be read is left to the kernel.
+///
+/// # Errors
+/// Bad usage, with what is needed, what is allowed and what to do.
+pub fn check(
+    host: &Host,
+    kind: EngineKind,
+    workloads: &[Workload],
+    drives: usize,
+) -> Result<(), Failure> {
+    if kind.info().driver != Some(UserDriver::VfioPci.name()) {
+        return Ok(());
+    }
+    let needed = workloads.iter().map(|one| Locked::of(one, drives as u64).bytes).max();
+    let (Some(needed), Ok(memlock)) = (needed, host.memlock()) else { return Ok(()) };
+    match lack(&memlock, &host.rights(), needed) {
+        Some(Lack { seen, remedy }) => {
+            Err(Failure::usage(format!("engine {kind}: {seen}; {remedy}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// How root lets a user lock so much, in KiB, for good.

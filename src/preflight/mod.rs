@@ -15,6 +15,8 @@ pub mod doctor;
 pub mod memlock;
 mod scratch;
 mod subject;
+#[cfg(target_os = "linux")]
+pub mod user_access;
 
 #[cfg(target_os = "linux")]
 pub use binding::{BindWish, Binding, may_bind};

@@ -375,6 +375,29 @@ impl Host {
         self.set_owner_of(address, driver, &nodes, Some(&hold), uid, gid)
     }
 
+    /// Whether a user can drive a drive through the nodes that a driver makes for it, once he has
+    /// them.
+    ///
+    /// # Errors
+    /// [`HostError::Unsupported`] under uio_pci_generic and without an IOMMU, for all but root:
+    /// raw addresses of memory and VFIO's no-IOMMU mode take capabilities, not nodes.
+    pub fn check_may_own(
+        &self,
+        drive: &Drive,
+        driver: UserDriver,
+        uid: u32,
+    ) -> Result<(), HostError> {
+        if uid == 0 || (driver == UserDriver::VfioPci && self.has_iommu(drive)) {
+            return Ok(());
+        }
+        Err(HostError::Unsupported {
+            address: drive.address,
+            seen: "without an IOMMU only root may drive it".to_owned(),
+            remedy: "turn the IOMMU on (intel_iommu=on or amd_iommu=on) and use vfio-pci"
+                .to_owned(),
+        })
+    }
+
     fn set_owner_of(
         &self,
         address: PciAddress,
@@ -384,16 +407,7 @@ impl Host {
         uid: u32,
         gid: u32,
     ) -> Result<Vec<PathBuf>, HostError> {
-        let only_root = driver == UserDriver::UioPciGeneric
-            || nodes.iter().any(|node| node.to_string_lossy().contains("noiommu"));
-        if only_root && uid != 0 {
-            return Err(HostError::Unsupported {
-                address,
-                seen: "without an IOMMU only root may drive it".to_owned(),
-                remedy: "turn the IOMMU on (intel_iommu=on or amd_iommu=on) and use vfio-pci"
-                    .to_owned(),
-            });
-        }
+        self.check_may_own(&self.drive(address)?, driver, uid)?;
         let lock = hold.map(|hold| self.outside(hold.path()));
         let given: Vec<PathBuf> = nodes.iter().cloned().chain(lock).collect();
         for node in &given {

@@ -352,3 +352,31 @@ fn nodes_are_given_to_a_user() {
     assert_eq!(given, ["/dev/vfio/2", "/run/nvpoll/0000:00:04.0.lock"]);
     taken.give_back().unwrap();
 }
+
+#[test]
+fn a_drive_that_is_handed_over_gets_another_owner_and_no_other_does() {
+    let (machine, host) = plain();
+    let give = || host.give_to(address(FIRST), 1000, 50);
+    let error = give().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    assert!(error.to_string().contains("nvpoll bind 0000:00:04.0"), "{error}");
+    let taken = take(&host).unwrap();
+    assert!(matches!(give(), Err(HostError::Held { .. })), "a process has it");
+    taken.give_back().unwrap();
+    let options = TakeOptions { persistent: true, ..TakeOptions::default() };
+    let taken = host.take(&drive(&host, FIRST), UserDriver::VfioPci, &options).unwrap();
+    host.set_owner(&taken, 1001, 1001).unwrap();
+    drop(taken);
+    let given = give().unwrap();
+    assert_eq!(given.len(), 2, "{given:?}");
+    let owners = [("/dev/vfio/2", 1001), ("/dev/vfio/2", 1000)]
+        .map(|(path, uid)| machine.owners().into_iter().any(|(p, u, _)| p == path && u == uid));
+    assert_eq!(owners, [true, true]);
+    let lock = ("/run/nvpoll/0000:00:04.0.lock".to_owned(), 1000, 50);
+    assert!(machine.owners().contains(&lock), "{:?}", machine.owners());
+    let record = "/run/nvpoll/0000:00:04.0.json";
+    assert!(machine.owners().iter().all(|(path, ..)| path != record), "the record stays root's");
+    machine.deny("/sys/bus/pci/drivers_probe", nix::libc::EACCES);
+    assert!(give().unwrap_err().to_string().contains("needs root"));
+    assert!(give_back(&host).unwrap_err().to_string().contains("sudo nvpoll unbind"));
+}
