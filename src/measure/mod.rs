@@ -22,4 +22,4 @@ pub use errors::{ERROR_KINDS_MAX, ErrorKind, ErrorTally, FIRST_OFFSETS_MAX};
 pub use latency::{LatencySummary, PERCENTILES, Percentile};
 pub use littles::{LITTLES_TOLERANCE, LittlesLaw};
 pub use recorder::{Direction, Extent, Recorder, TICKS_MAX};
-pub use stats::{Interval, Ratio, mean_interval, ratio};
+pub use stats::{Interval, Ratio, mean_interval, median, outliers, ratio, ratio_independent};

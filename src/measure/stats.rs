@@ -4,8 +4,8 @@
 //! background work and its moment, and count as one observation. Intervals are Student's t with
 //! n - 1 degrees of freedom, two-sided, 95 %.
 
-use distrs::StudentsT;
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// How sure an interval is.
 const CONFIDENCE: f64 = 0.95;
@@ -75,13 +75,92 @@ pub fn ratio(ours: &[f64], base: &[f64]) -> Option<Ratio> {
     })
 }
 
-/// The least difference that rounds of this spread would have shown with the power of [`POWER`]:
-/// (t of the interval + t of the power) standard errors, out of the logarithm.
+/// The ratio of `ours` to `base` where their rounds are not the same rounds: two runs, on two
+/// systems, at two times. Welch's t on the logarithms, which does not take the spreads for equal; what
+/// moved one run as a whole is in neither spread, so this interval says nothing of it.
+///
+/// `None` when one has no round, or a value is not positive and finite.
+pub fn ratio_independent(ours: &[f64], base: &[f64]) -> Option<Ratio> {
+    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
+    let (ours, base) = (Spread::of(&logs(ours))?, Spread::of(&logs(base))?);
+    let mean = ours.mean - base.mean;
+    let welch = welch(&ours, &base);
+    let half = welch.and_then(|(error, freedom)| Some(error * t(0.5 + CONFIDENCE / 2.0, freedom)?));
+    let ci95 = half
+        .map(|half| [mean - half, mean + half].map(f64::exp))
+        .filter(|ends| ends.iter().all(|end| end.is_finite()));
+    Some(Ratio {
+        mean: mean.exp(),
+        ci95,
+        distinguishable: ci95.map(|[low, high]| low > 1.0 || high < 1.0),
+        least_detectable: welch.and_then(|(error, freedom)| least_detectable(error, freedom)),
+    })
+}
+
+/// Standard error of the difference of two means, and its degrees of freedom by Welch and
+/// Satterthwaite.
+fn welch(ours: &Spread, base: &Spread) -> Option<(f64, f64)> {
+    let (a, b) = (ours.error?.powi(2), base.error?.powi(2));
+    let freedoms = (ours.freedom()?, base.freedom()?);
+    let freedom = (a + b).powi(2) / (a.powi(2) / freedoms.0 + b.powi(2) / freedoms.1);
+    // Without any spread the fraction is 0 / 0, and the error 0 whatever the freedom.
+    let freedom = if freedom.is_finite() { freedom } else { freedoms.0 + freedoms.1 };
+    Some(((a + b).sqrt(), freedom))
+}
+
+/// The least difference that rounds of this spread would have shown.
 fn least_detectable_ratio(spread: &Spread) -> Option<f64> {
-    let freedom = spread.freedom()?;
-    let t = StudentsT::ppf(0.5 + CONFIDENCE / 2.0, freedom) + StudentsT::ppf(POWER, freedom);
-    let part = (t * spread.error?).exp_m1();
+    least_detectable(spread.error?, spread.freedom()?)
+}
+
+/// The least difference that is seen with the power of [`POWER`]: (t of the interval + t of the power)
+/// standard errors, out of the logarithm.
+fn least_detectable(error: f64, freedom: f64) -> Option<f64> {
+    let t = t(0.5 + CONFIDENCE / 2.0, freedom)? + t(POWER, freedom)?;
+    let part = (t * error).exp_m1();
     part.is_finite().then_some(part)
+}
+
+/// A round lies outside when its distance from the median is more than this many times the median
+/// distance, which for normal rounds stands for 3.5 standard deviations (Iglewicz and Hoaglin, 1993).
+const OUTLIER_Z: f64 = 3.5;
+/// Median distance of a normal distribution, in standard deviations.
+const MEDIAN_DISTANCE_SD: f64 = 0.6745;
+/// Rounds closer to the median than this part of it are never outside: nobody asks about them.
+const OUTLIER_PART_MIN: f64 = 0.01;
+/// With fewer rounds nothing says which of them is the odd one.
+const OUTLIER_ROUNDS_MIN: usize = 4;
+
+/// Which of `samples` lie far from the others, one answer each. It is a hint to look, not a reason to
+/// leave a round out.
+pub fn outliers(samples: &[f64]) -> Vec<bool> {
+    let none = vec![false; samples.len()];
+    if samples.len() < OUTLIER_ROUNDS_MIN || samples.iter().any(|sample| !sample.is_finite()) {
+        return none;
+    }
+    let Some(middle) = median(samples) else { return none };
+    let distances: Vec<f64> = samples.iter().map(|sample| (sample - middle).abs()).collect();
+    let Some(typical) = median(&distances) else { return none };
+    let limit = (OUTLIER_Z / MEDIAN_DISTANCE_SD * typical).max(OUTLIER_PART_MIN * middle.abs());
+    distances.iter().map(|distance| *distance > limit).collect()
+}
+
+/// The middle value; of an even number the mean of the two in the middle. `None` without any.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    let upper = *sorted.get(half)?;
+    match sorted.len() % 2 {
+        0 => Some(f64::midpoint(*sorted.get(half.checked_sub(1)?)?, upper)),
+        _ => Some(upper),
+    }
+}
+
+/// The quantile of Student's t at `p` with `freedom` degrees of freedom, which Welch's need not be a
+/// whole number of.
+fn t(p: f64, freedom: f64) -> Option<f64> {
+    Some(StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(p))
 }
 
 /// Mean and standard error.
@@ -109,7 +188,7 @@ impl Spread {
     }
 
     fn half_width(&self) -> Option<f64> {
-        Some(StudentsT::ppf(0.5 + CONFIDENCE / 2.0, self.freedom()?) * self.error?)
+        Some(t(0.5 + CONFIDENCE / 2.0, self.freedom()?)? * self.error?)
     }
 }
 
@@ -122,6 +201,14 @@ mod tests {
         quantiles: Vec<Quantile>,
         means: Vec<MeanCase>,
         ratios: Vec<RatioCase>,
+        independent: Vec<RatioCase>,
+        outliers: Vec<OutlierCase>,
+    }
+
+    #[derive(Deserialize)]
+    struct OutlierCase {
+        samples: Vec<f64>,
+        outside: Vec<bool>,
     }
 
     #[derive(Deserialize)]
@@ -161,8 +248,8 @@ mod tests {
     #[test]
     fn quantiles_are_scipys() {
         for case in scipy().quantiles {
-            close(StudentsT::ppf(0.975, case.freedom), case.p975);
-            close(StudentsT::ppf(0.8, case.freedom), case.p80);
+            close(t(0.975, case.freedom).unwrap(), case.p975);
+            close(t(0.8, case.freedom).unwrap(), case.p80);
         }
     }
 
@@ -190,6 +277,38 @@ mod tests {
             let contains_1 = case.low <= 1.0 && case.high >= 1.0;
             assert_eq!(ratio.distinguishable, Some(!contains_1));
         }
+    }
+
+    #[test]
+    fn ratios_of_independent_runs_are_scipys() {
+        for case in scipy().independent {
+            let ratio = ratio_independent(&case.ours, &case.base).unwrap();
+            close(ratio.mean, case.mean);
+            let [low, high] = ratio.ci95.unwrap();
+            close(low, case.low);
+            close(high, case.high);
+            close(ratio.least_detectable.unwrap(), case.least);
+            assert_eq!(ratio.distinguishable, Some(case.low > 1.0 || case.high < 1.0));
+        }
+        let one = ratio_independent(&[3.0], &[2.0, 2.1]).unwrap();
+        assert_eq!((one.ci95, one.distinguishable, one.least_detectable), (None, None, None));
+        let still = ratio_independent(&[2.0, 2.0], &[1.0, 1.0]).unwrap();
+        assert_eq!(still.distinguishable, Some(true));
+        for (ours, base) in [(&[][..], &[1.0][..]), (&[0.0], &[1.0]), (&[1.0], &[f64::NAN])] {
+            assert_eq!(ratio_independent(ours, base), None);
+        }
+    }
+
+    #[test]
+    fn outliers_are_scipys() {
+        for case in scipy().outliers {
+            assert_eq!(outliers(&case.samples), case.outside, "{:?}", case.samples);
+        }
+        assert_eq!(outliers(&[1.0, 1.0, f64::NAN, 9.0]), [false; 4]);
+        assert_eq!(
+            (median(&[]), median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])),
+            (None, Some(2.0), Some(2.5))
+        );
     }
 
     #[test]

@@ -27,6 +27,24 @@ PAIRS = [
      [1.000e6, 0.999e6, 1.001e6, 0.998e6, 1.000e6, 1.002e6]),
 ]
 
+# Two runs of their own: as many rounds or not, as spread or not.
+RUNS = [
+    ([110.0, 121.0, 99.0], [100.0, 110.0, 90.0]),
+    ([512300.0, 511800.0, 513100.0, 512000.0], [498000.0, 505000.0]),
+    ([1.021e6, 1.019e6, 1.022e6, 1.018e6, 1.020e6], [1.000e6, 0.930e6, 1.071e6]),
+    ([100.0, 101.0], [99.0, 103.0, 101.0, 100.5, 100.2, 99.7]),
+    ([83.1, 83.4, 82.9, 99.7, 83.0], [41.0, 41.1, 41.05, 41.02]),
+]
+
+ROUNDS = [
+    [100.0, 101.0, 102.0, 150.0],
+    [100.0, 101.0, 99.5, 100.2],
+    [100.0, 100.01, 99.99, 100.5],
+    [100.0, 100.0, 100.0, 97.0, 100.0],
+    [512300.0, 511800.0, 513100.0, 300000.0, 512000.0, 512500.0],
+    [100.0, 150.0, 100.0],
+]
+
 
 def interval(samples):
     """Mean, and its two-sided 95 % interval by Student's t."""
@@ -54,6 +72,25 @@ def ratio_case(ours, base):
     return {"ours": ours, "base": base, "mean": mean, "low": low, "high": high, "least": least}
 
 
+def independent_case(ours, base):
+    logs = np.log(ours), np.log(base)
+    test = stats.ttest_ind(*logs, equal_var=False)
+    low, high = np.exp(test.confidence_interval(0.95))
+    error = np.hypot(stats.sem(logs[0]), stats.sem(logs[1]))
+    least = np.exp((stats.t.ppf(0.975, test.df) + stats.t.ppf(0.8, test.df)) * error) - 1
+    mean = stats.gmean(ours) / stats.gmean(base)
+    return {"ours": ours, "base": base, "mean": mean, "low": low, "high": high, "least": least}
+
+
+def outlier_case(samples):
+    middle = np.median(samples)
+    distance = np.abs(np.array(samples) - middle)
+    # SciPy's scale "normal" turns the median distance into standard deviations.
+    deviation = stats.median_abs_deviation(samples, scale="normal")
+    outside = (distance > 3.5 * deviation) & (distance > 0.01 * middle)
+    return {"samples": samples, "outside": [bool(far) and len(samples) >= 4 for far in outside]}
+
+
 freedoms = list(range(1, 31)) + [40, 60, 100, 1000]
 print(json.dumps({
     "scipy": scipy.__version__,
@@ -63,4 +100,6 @@ print(json.dumps({
     ],
     "means": [mean_case(samples) for samples in SAMPLES],
     "ratios": [ratio_case(ours, base) for ours, base in PAIRS],
+    "independent": [independent_case(ours, base) for ours, base in RUNS],
+    "outliers": [outlier_case(samples) for samples in ROUNDS],
 }, indent=1))
