@@ -47,6 +47,12 @@ pub enum Command {
     /// Drives are taken from the kernel and given back as needed, also after Ctrl-C. Rounds are
     /// interleaved (A B B A). Without a target a soft drive and a scratch file stand in.
     Compare(CompareArgs),
+    /// Result files, from any machine and system, as one table or document
+    ///
+    /// Reads results of `--json`, fio's JSON (`--output-format=json` or `json+`) and published tables as
+    /// CSV, and puts rows of the same workload side by side. Two stacks are compared where they ran on the
+    /// same drives; docs/REPORT.md says how.
+    Report(super::report::ReportArgs),
 }
 
 /// `nvpoll list`

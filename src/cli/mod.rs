@@ -9,6 +9,7 @@ mod identify;
 mod measure;
 mod out;
 mod progress;
+mod report;
 mod signals;
 
 pub use args::{Cli, Command};
@@ -29,6 +30,7 @@ pub fn main(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => measure::run(&args),
         Command::Compare(args) => measure::compare(&args),
+        Command::Report(args) => report::report(&args),
         Command::Identify(args) => identify::identify(&args),
         #[cfg(target_os = "linux")]
         Command::List(args) => drives::list(&args),

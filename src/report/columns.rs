@@ -1,8 +1,8 @@
 //! Which columns the table has, how wide they are, and which go when there is no room.
 
 use super::figures::{gib_s, part, percent, rate, significant, time};
-use super::model::LatNs;
-use crate::measure::{CpuUse, Interval, Ratio};
+use super::model::{LatNs, Percentiles};
+use crate::measure::{Interval, Ratio};
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, Width, presets,
 };
@@ -39,14 +39,31 @@ pub(super) struct Block {
     pub lines: Vec<Line>,
 }
 
+/// Latencies that have columns, in nanoseconds.
+pub(super) struct Lat {
+    pub mean: f64,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    pub p99_9: Option<f64>,
+}
+
+impl From<&LatNs> for Lat {
+    fn from(lat_ns: &LatNs) -> Self {
+        let Percentiles { p50, p99, p99_9, .. } = lat_ns.percentiles;
+        let ns = |ns: u64| Some(ns as f64);
+        Self { mean: lat_ns.mean, p50: ns(p50), p99: ns(p99), p99_9: ns(p99_9) }
+    }
+}
+
 /// One line of the table, before it is cut into columns.
 #[derive(Default)]
 pub(super) struct Line {
     pub stack: String,
     pub iops: Option<Interval>,
     pub bw_bytes: Option<Interval>,
-    pub lat_ns: Option<LatNs>,
-    pub cpu: CpuUse,
+    pub lat: Option<Lat>,
+    pub machine_pct: Option<f64>,
+    pub ns_per_io: Option<f64>,
     pub in_flight: Option<f64>,
     pub ratio: Option<Ratio>,
     /// The others' ratios are to this one.
@@ -62,8 +79,8 @@ impl Line {
         Some(self.iops.map_or_else(|| "failed".to_owned(), |iops| rate(iops.mean)))
     }
 
-    fn latency(&self, of: impl Fn(&LatNs) -> f64) -> Option<String> {
-        self.lat_ns.as_ref().map(|lat_ns| time(of(lat_ns)))
+    fn latency(&self, of: impl Fn(&Lat) -> Option<f64>) -> Option<String> {
+        Some(time(of(self.lat.as_ref()?)?))
     }
 
     fn plus_minus(&self) -> Option<String> {
@@ -85,7 +102,7 @@ impl Line {
     }
 
     fn on(&self) -> Option<String> {
-        (!self.is_part).then(|| self.on.clone())
+        (!self.is_part && !self.on.is_empty()).then(|| self.on.clone())
     }
 }
 
@@ -127,12 +144,12 @@ pub(super) fn columns(blocks: &[Block]) -> Vec<Column> {
         Column::new("IOPS", STAYS, Line::rate),
         Column::new(PLUS_MINUS, 6, Line::plus_minus),
         Column::new("GiB/s", 9, |line| Some(gib_s(line.bw_bytes?.mean))),
-        Column::new("mean", 10, |line| line.latency(|lat_ns| lat_ns.mean)),
-        Column::new("p50", 1, |line| line.latency(|lat_ns| lat_ns.percentiles.p50 as f64)),
-        Column::new("p99", 7, |line| line.latency(|lat_ns| lat_ns.percentiles.p99 as f64)),
-        Column::new("p99.9", 4, |line| line.latency(|lat_ns| lat_ns.percentiles.p99_9 as f64)),
-        Column::new(CPU, 8, |line| Some(format!("{:.1}", line.cpu.machine_pct?))),
-        Column::new(CPU_PER_IO, 3, |line| Some(time(line.cpu.ns_per_io?))),
+        Column::new("mean", 10, |line| line.latency(|lat| Some(lat.mean))),
+        Column::new("p50", 1, |line| line.latency(|lat| lat.p50)),
+        Column::new("p99", 7, |line| line.latency(|lat| lat.p99)),
+        Column::new("p99.9", 4, |line| line.latency(|lat| lat.p99_9)),
+        Column::new(CPU, 8, |line| Some(format!("{:.1}", line.machine_pct?))),
+        Column::new(CPU_PER_IO, 3, |line| Some(time(line.ns_per_io?))),
         Column::new("in flight", 2, |line| Some(significant(line.in_flight?, 3))),
         Column::new(RATIO, STAYS, Line::ratio),
         Column::new("95 %", 5, Line::ratio_interval),

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Largest result file that is read. A row takes some kilobytes.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// A result that could not be kept or read.
 #[derive(Debug, thiserror::Error)]
@@ -74,25 +74,12 @@ impl Report {
         Ok(text)
     }
 
-    /// Keeps it at `path`, whole or not at all: written under a temporary name beside it, brought to
-    /// the disk, renamed. A symbolic link stays one. What is no regular file (a pipe, /dev/stderr)
-    /// is written to.
+    /// Keeps it at `path`; see [`write_whole`].
     ///
     /// # Errors
     /// [`ReportError::Io`], [`ReportError::Encode`]; a file that was there before is then as it was.
     pub fn save(&self, path: &Path) -> Result<(), ReportError> {
-        let text = self.to_json()?;
-        let fail = |what| move |error| ReportError::Io { path: path.to_owned(), what, error };
-        match fs::metadata(path) {
-            Ok(found) if !found.is_file() => {
-                fs::write(path, text).map_err(fail("cannot write the result"))
-            }
-            Ok(_) => {
-                let real = fs::canonicalize(path).map_err(fail("cannot find the file"))?;
-                replace(&real, &text).map_err(fail("cannot write the result"))
-            }
-            Err(_) => replace(path, &text).map_err(fail("cannot write the result")),
-        }
+        write_whole(path, &self.to_json()?)
     }
 
     /// The result that `path` holds.
@@ -115,7 +102,7 @@ impl Report {
     }
 
     /// The result in `bytes`, which came from `path`.
-    fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReportError> {
+    pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReportError> {
         let path = path.to_owned();
         let value: serde_json::Value = match serde_json::from_slice(bytes) {
             Ok(value) => value,
@@ -128,6 +115,25 @@ impl Report {
         }
         // From the text once more, not from the value: the message then has line and column.
         serde_json::from_slice(bytes).map_err(|error| ReportError::Shape { path, error })
+    }
+}
+
+/// Keeps `text` at `path`, whole or not at all: written under a temporary name beside it, brought to the
+/// disk, renamed. A symbolic link stays one. What is no regular file (a pipe, /dev/stderr) is written to.
+///
+/// # Errors
+/// [`ReportError::Io`]; a file that was there before is then as it was.
+pub fn write_whole(path: &Path, text: &str) -> Result<(), ReportError> {
+    let fail = |what| move |error| ReportError::Io { path: path.to_owned(), what, error };
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => {
+            fs::write(path, text).map_err(fail("cannot write the result"))
+        }
+        Ok(_) => {
+            let real = fs::canonicalize(path).map_err(fail("cannot find the file"))?;
+            replace(&real, text).map_err(fail("cannot write the result"))
+        }
+        Err(_) => replace(path, text).map_err(fail("cannot write the result")),
     }
 }
 
@@ -186,6 +192,16 @@ mod tests {
         }
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "no temporary file stays: {left:?}");
+    }
+
+    /// The file that the tests of `nvpoll report` start from. It is as the sample is now.
+    #[test]
+    fn the_sample_file_is_the_sample() {
+        let path = format!("{}/tests/report/sample.json", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("NVPOLL_BLESS").is_some() {
+            sample::report().save(Path::new(&path)).unwrap();
+        }
+        assert_eq!(Report::load(Path::new(&path)).unwrap(), sample::report());
     }
 
     #[cfg(unix)]

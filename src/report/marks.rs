@@ -40,6 +40,22 @@ pub enum MarkKind {
     ShortRun,
     /// A percentile rests on few I/Os.
     FewSamples,
+    /// A round far from the others.
+    OutlierRound,
+    /// Measured in a virtual machine.
+    VirtualMachine,
+    /// The processors' frequency was free to move.
+    Governor,
+    /// IOPS, block size and bandwidth contradict each other.
+    BandwidthMismatch,
+    /// Latency percentiles that leave submission out, or that are missing.
+    Percentiles,
+    /// Processor use of the job alone.
+    JobCpuOnly,
+    /// Other jobs ran at the same time.
+    Concurrent,
+    /// One figure each: no interval.
+    NoRounds,
     /// One that another version made.
     #[serde(untagged)]
     Other(String),
@@ -163,8 +179,13 @@ fn stand_ins(drives: &[Drive]) -> impl Iterator<Item = Mark> {
 
 /// Whether two rows ran on the same drives.
 pub(super) fn same_drives(row: &Row, other: &Row) -> bool {
-    row.drives.len() == other.drives.len()
-        && row.drives.iter().all(|drive| other.drives.iter().any(|same| drive.is_same(same)))
+    same_drives_of(&row.drives, &other.drives)
+}
+
+/// Whether two lists name the same drives, whatever the names.
+pub(super) fn same_drives_of(ours: &[Drive], others: &[Drive]) -> bool {
+    ours.len() == others.len()
+        && ours.iter().all(|drive| others.iter().any(|same| drive.is_same(same)))
 }
 
 /// What is to be said of a row that ran on other drives than the first one.

@@ -11,21 +11,32 @@
 
 mod assemble;
 mod columns;
+mod diff;
 mod environment;
 mod figures;
-
+mod highlights;
+mod input;
 mod json;
 mod marks;
+mod merge;
+mod merged;
 mod model;
+mod output;
+mod pairs;
 #[cfg(test)]
 mod sample;
 pub mod table;
 
 pub use assemble::{Ran, RoundResult};
+pub use diff::Diff;
 pub use environment::{ClockFacts, Environment, Machine};
-pub use json::ReportError;
+pub use highlights::{Highlight, HighlightKind};
+pub use input::{Input, InputError};
+pub use json::{ReportError, write_whole};
 pub use marks::{Mark, MarkKind};
+pub use merged::Merged;
 pub use model::{
     Drive, DriveKind, ErrorCount, Flushes, LatNs, Percentiles, Polls, RatioTo, Report,
     RoundSummary, Row, SCHEMA, Side,
 };
+pub use output::Format;

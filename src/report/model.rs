@@ -200,6 +200,9 @@ pub struct LatNs {
     pub mean: f64,
     /// Longest.
     pub max: u64,
+    /// Standard deviation over I/Os; results before it was there have none.
+    #[serde(default)]
+    pub stddev: Option<f64>,
     /// Percentiles.
     #[serde(flatten)]
     pub percentiles: Percentiles,
@@ -235,6 +238,7 @@ impl From<&LatencySummary> for LatNs {
             min: summary.min_ns,
             mean: summary.mean_ns,
             max: summary.max_ns,
+            stddev: Some(summary.stddev_ns).filter(|stddev| stddev.is_finite()),
             percentiles: summary.percentiles.map(|percentile| percentile.ns).into(),
             beyond: summary.percentiles.map(|percentile| percentile.beyond).into(),
         }

@@ -1,6 +1,6 @@
 //! The table for the terminal: a block for each workload, a line for each stack.
 
-use super::columns::{Block, Column, Line, columns, fit, lay_out, name_columns, wrap};
+use super::columns::{Block, Column, Lat, Line, columns, fit, lay_out, name_columns, wrap};
 use super::marks::Mark;
 use super::model::{Report, Row, Side};
 use crate::workload::{Workload, units::format_size};
@@ -32,7 +32,7 @@ impl Look {
         Self { width: width.filter(|width| *width > 0), colour: !no_color && !dumb }
     }
 
-    fn bold(self, text: &str) -> String {
+    pub(super) fn bold(self, text: &str) -> String {
         if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
@@ -106,13 +106,13 @@ fn legend(report: &Report, columns: &[Column]) -> Option<String> {
 
 /// Marks, numbered in the order in which they are first met; equal ones are one.
 #[derive(Default)]
-struct Notes {
+pub(super) struct Notes {
     texts: Vec<String>,
 }
 
 impl Notes {
     /// The numbers of `marks`: `1,3-5`.
-    fn number(&mut self, marks: &[Mark]) -> Option<String> {
+    pub(super) fn number(&mut self, marks: &[Mark]) -> Option<String> {
         let mut numbers = Vec::new();
         for mark in marks {
             let known = self.texts.iter().position(|text| *text == mark.text);
@@ -132,7 +132,7 @@ impl Notes {
     }
 
     /// Each on a line of its own, broken so that the numbers stand out.
-    fn render(&self, look: Look) -> String {
+    pub(super) fn render(&self, look: Look) -> String {
         if self.texts.is_empty() {
             return String::new();
         }
@@ -157,8 +157,9 @@ fn block(rows: &[Row], notes: &mut Notes) -> Block {
             stack: row.stack.clone(),
             iops: row.iops,
             bw_bytes: row.bw_bytes,
-            lat_ns: row.lat_ns.clone(),
-            cpu: row.cpu,
+            lat: row.lat_ns.as_ref().map(Lat::from),
+            machine_pct: row.cpu.machine_pct,
+            ns_per_io: row.cpu.ns_per_io,
             in_flight: row.in_flight_mean,
             ratio: row.ratio.as_ref().map(|ratio| ratio.ratio),
             is_base,
@@ -178,7 +179,7 @@ fn part(name: &str, side: &Side) -> Line {
         stack: format!("  {name}"),
         iops: side.iops,
         bw_bytes: side.bw_bytes,
-        lat_ns: side.lat_ns.clone(),
+        lat: side.lat_ns.as_ref().map(Lat::from),
         is_part: true,
         ..Line::default()
     }

@@ -1,0 +1,66 @@
+//! What a report is written as.
+
+pub mod csv;
+mod fio_json;
+mod json;
+mod markdown;
+mod text;
+
+use super::merged::Merged;
+use super::table::Look;
+use std::path::Path;
+
+/// Formats of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// The terminal's table
+    Table,
+    /// Metrics down, stacks across, a block a workload
+    Markdown,
+    /// The same as CSV, which `nvpoll report` reads again
+    Csv,
+    /// Everything, as one JSON document
+    Json,
+    /// What fio writes; as a folder, one file a workload and stack, as fio-plot wants them
+    FioJson,
+}
+
+impl Format {
+    /// The format that a file's name says.
+    pub fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        let ends = [
+            (".fio.json", Self::FioJson),
+            (".json", Self::Json),
+            (".csv", Self::Csv),
+            (".md", Self::Markdown),
+            (".markdown", Self::Markdown),
+            (".txt", Self::Table),
+        ];
+        ends.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, format)| format)
+    }
+}
+
+impl Merged {
+    /// The report as text, ending in a newline. `look` is for the table alone.
+    ///
+    /// # Errors
+    /// When it cannot be put into JSON.
+    pub fn write(&self, format: Format, look: Look) -> Result<String, serde_json::Error> {
+        Ok(match format {
+            Format::Table => text::write(self, look),
+            Format::Markdown => markdown::write(self),
+            Format::Csv => csv::write(self),
+            Format::Json => json::write(self)?,
+            Format::FioJson => fio_json::write(self)?,
+        })
+    }
+
+    /// fio's JSON, a file each: relative path and text.
+    ///
+    /// # Errors
+    /// When it cannot be put into JSON.
+    pub fn fio_files(&self) -> Result<Vec<(std::path::PathBuf, String)>, serde_json::Error> {
+        fio_json::files(self)
+    }
+}
