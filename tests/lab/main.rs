@@ -8,6 +8,7 @@ mod bad_input;
 mod compare;
 mod data;
 mod machine;
+mod metadata;
 mod pattern;
 mod transports;
 mod waiting;

@@ -214,7 +214,8 @@ impl<F: Openable> Engine for Userspace<F> {
                 Ok(None) | Err(_) => "not said".to_owned(),
             },
         };
-        vec![
+        let metadata = self.namespace.metadata.map(|metadata| ("metadata", metadata.to_string()));
+        let mut facts = vec![
             ("transport", self.controller.function().transport()),
             ("waiting", waiting_fact(self.wait).to_owned()),
             ("model", text(&identity.model)),
@@ -222,7 +223,9 @@ impl<F: Openable> Engine for Userspace<F> {
             ("firmware", text(&identity.firmware)),
             ("command bytes max", self.controller.command_bytes_max().to_string()),
             ("volatile write cache", cache),
-        ]
+        ];
+        facts.extend(metadata);
+        facts
     }
 
     fn check(&self) -> Result<(), EngineError> {

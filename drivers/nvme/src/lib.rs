@@ -12,7 +12,8 @@
 //!
 //! # What it does not do
 //!
-//! No scatter gather lists, no metadata or protection information, no host memory
+//! No scatter gather lists, no protection information made by
+//! the host, no host memory
 //! larger or smaller than 4 KiB pages, no interrupts of the admin
 //! queue, no arbitration but round robin, no namespace management, no
 //! asynchronous events, no reset while I/O runs. A controller or namespace that needs one of these
@@ -23,6 +24,8 @@
 mod admin;
 mod controller;
 mod error;
+mod layout;
+mod metadata;
 mod namespace;
 mod prp;
 mod queue;
@@ -31,6 +34,7 @@ mod wait;
 
 pub use controller::{Controller, Options};
 pub use error::{NvmeError, ProtocolError};
+pub use metadata::{Metadata, MetadataPlace};
 pub use namespace::Namespace;
 pub use queue::{Io, PairOptions, QueuePair, Rejected};
 

@@ -1,6 +1,6 @@
 //! A namespace as I/O needs it.
 
-use crate::NvmeError;
+use crate::{Metadata, NvmeError};
 use nvpoll_spec::NamespaceIdentity;
 
 /// Smallest and largest block that the driver moves, as powers of two: 512 bytes to 64 KiB.
@@ -17,14 +17,16 @@ pub struct Namespace {
     pub block_bytes: u32,
     /// The same as a shift.
     pub block_log2: u8,
+    /// What a block has beside its data.
+    pub metadata: Option<Metadata>,
 }
 
 impl Namespace {
     /// Reads what I/O needs out of an Identify Namespace page.
     ///
     /// # Errors
-    /// [`NvmeError::Unsupported`] for an inactive namespace, a format that does not exist, and
-    /// metadata or protection information, which the driver does not move yet.
+    /// [`NvmeError::Unsupported`] for an inactive namespace, a format that does not exist, and blocks
+    /// or metadata of sizes that the driver does not move.
     pub fn new(location: &str, nsid: u32, page: &NamespaceIdentity) -> Result<Self, NvmeError> {
         let unsupported = |reason: String| {
             Err(NvmeError::Unsupported {
@@ -49,12 +51,10 @@ impl Namespace {
                 "has blocks of 2^{log2} bytes; 512 bytes to 64 KiB are driven"
             ));
         }
-        if format.metadata_bytes != 0 {
-            let bytes = format.metadata_bytes;
-            return unsupported(format!(
-                "has {bytes} bytes of metadata a block, which this driver does not move; choose an LBA format without (nvme format erases the drive)"
-            ));
-        }
+        let metadata = match Metadata::new(page, format.metadata_bytes) {
+            Ok(metadata) => metadata,
+            Err(reason) => return unsupported(reason),
+        };
         let block_bytes = 1 << format.data_log2;
         if page.blocks.checked_mul(u64::from(block_bytes)).is_none() {
             let blocks = page.blocks;
@@ -62,7 +62,12 @@ impl Namespace {
                 "says it has {blocks} blocks, more than 2^64 bytes; its Identify page is not valid"
             ));
         }
-        Ok(Self { nsid, blocks: page.blocks, block_bytes, block_log2: format.data_log2 })
+        Ok(Self { nsid, blocks: page.blocks, block_bytes, block_log2: format.data_log2, metadata })
+    }
+
+    /// Bytes that a block takes in a buffer: its data, and metadata that comes behind it.
+    pub fn memory_bytes(&self) -> u32 {
+        self.block_bytes + self.metadata.map_or(0, Metadata::interleaved_bytes)
     }
 
     /// Size in bytes.

@@ -12,7 +12,8 @@
 //! generation that is not outstanding, and is caught.
 
 use crate::controller::NotCreated;
-use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX, PAGE_BYTES};
+use crate::layout::{Layout, commands_max, pieces_of};
+use crate::metadata::MetadataLane;
 use crate::prp::Lists;
 use crate::slots::Slots;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
@@ -80,10 +81,13 @@ pub struct QueuePair<F: Function> {
     /// Most blocks that one command carries.
     piece_blocks: u32,
     blocks: u64,
-    block_log2: u8,
+    /// Bytes of a block's data, and of all that is in a buffer for it.
+    block_bytes: u32,
+    memory_bytes: u32,
     stride: usize,
     buffers: DmaBuf,
     lists: Lists,
+    metadata: Option<MetadataLane>,
     controller: Arc<Controller<F>>,
 }
 
@@ -128,6 +132,10 @@ impl<F: Function> QueuePair<F> {
             bytes => Some(controller.buffer(usize::from(tags) * bytes)?),
         };
         let lists = Lists::new(lists, &buffers, usize::from(tags), stride);
+        let metadata = namespace.metadata.map(|metadata| {
+            MetadataLane::new(metadata, tags, layout.io_blocks, |bytes| controller.buffer(bytes))
+        });
+        let metadata = metadata.transpose()?;
         let unfit =
             || controller.limit(format!("a queue of {entries} entries does not fit its memory"));
         let ring = |entry_bytes: usize| controller.buffer(entries as usize * entry_bytes);
@@ -165,10 +173,12 @@ impl<F: Function> QueuePair<F> {
             tags,
             piece_blocks: layout.piece_blocks,
             blocks: namespace.blocks,
-            block_log2: namespace.block_log2,
+            block_bytes: namespace.block_bytes,
+            memory_bytes: layout.memory_bytes,
             stride,
             buffers,
             lists,
+            metadata,
             controller: Arc::clone(controller),
         })
     }
@@ -219,8 +229,7 @@ impl<F: Function> QueuePair<F> {
             return self.push_pieces(tag, Io { opcode, lba, blocks });
         }
         self.slots.idle(tag).ok_or(Rejected)?;
-        let prps = self.short_prps(tag, 0, blocks);
-        self.store(tag, opcode, lba, blocks_z(blocks), prps);
+        self.store_part(tag, Io { opcode, lba, blocks }, tag, 0);
         Ok(())
     }
 
@@ -291,18 +300,31 @@ impl<F: Function> QueuePair<F> {
 
     /// Copies `data` to the start of `tag`'s buffer, cut at the buffer's end.
     pub fn fill(&mut self, tag: u16, data: &[u8]) {
-        if tag < self.tags {
-            let length = data.len().min(self.stride);
-            self.buffers.write(usize::from(tag) * self.stride, &data[..length]);
+        for (offset, part) in self.blocks_of(tag).zip(data.chunks(self.part_bytes())) {
+            self.buffers.write(offset, part);
         }
     }
 
     /// Copies the start of `tag`'s buffer to `data`, cut at the buffer's end.
     pub fn copy_out(&self, tag: u16, data: &mut [u8]) {
-        if tag < self.tags {
-            let length = data.len().min(self.stride);
-            self.buffers.read(usize::from(tag) * self.stride, &mut data[..length]);
+        for (offset, part) in self.blocks_of(tag).zip(data.chunks_mut(self.part_bytes())) {
+            self.buffers.read(offset, part);
         }
+    }
+
+    /// Bytes of data that stand in one piece in a buffer: all, unless metadata comes in between.
+    fn part_bytes(&self) -> usize {
+        let is_whole = self.memory_bytes == self.block_bytes;
+        if is_whole { self.stride } else { self.block_bytes as usize }
+    }
+
+    /// Where each such piece of `tag`'s buffer begins.
+    fn blocks_of(&self, tag: u16) -> impl Iterator<Item = usize> + use<F> {
+        let is_whole = self.memory_bytes == self.block_bytes;
+        let step = if is_whole { self.stride } else { self.memory_bytes as usize };
+        let parts = if is_whole { 1 } else { self.io_blocks as usize };
+        let (exists, start) = (tag < self.tags, usize::from(tag) * self.stride);
+        (0..parts).take_while(move |_| exists).map(move |part| start + part * step)
     }
 
     /// One look at the controller's health, for a caller that has polled in vain for long.
@@ -360,9 +382,8 @@ impl<F: Function> QueuePair<F> {
         let mut done = 0;
         for piece in 0..count {
             let blocks = each + u32::from(piece < longer);
-            let prps = self.short_prps(tag, done, blocks);
-            let lba = io.lba + u64::from(done);
-            self.store(first + piece as u16, io.opcode, lba, blocks_z(blocks), prps);
+            let part = Io { opcode: io.opcode, lba: io.lba + u64::from(done), blocks };
+            self.store_part(first + piece as u16, part, tag, done);
             done += blocks;
         }
         Ok(())
@@ -379,11 +400,19 @@ impl<F: Function> QueuePair<F> {
         Ok(())
     }
 
-    /// PRPs of `blocks` blocks from block `first` of `tag`'s buffer on.
-    fn short_prps(&self, tag: u16, first: u32, blocks: u32) -> (u64, u64) {
-        let offset = (first as usize) << self.block_log2;
-        let bytes = (blocks as usize) << self.block_log2;
-        self.lists.prps(&self.buffers, self.stride, usize::from(tag), offset, bytes)
+    /// Stores the entry of any part of an I/O: its data begins with block `first` of `tag`'s buffer.
+    fn store_part(&mut self, slot: u16, part: Io, tag: u16, first: u32) {
+        let Io { opcode, lba, blocks } = part;
+        let offset = first as usize * self.memory_bytes as usize;
+        let bytes = blocks as usize * self.memory_bytes as usize;
+        let prps = self.lists.prps(&self.buffers, self.stride, usize::from(tag), offset, bytes);
+        let Some(metadata) = &self.metadata else {
+            return self.store(slot, opcode, lba, blocks_z(blocks), prps);
+        };
+        let (mptr, cdw12, cdw14) = metadata.words(tag, first, lba);
+        let Some(cid) = self.slots.begin(slot) else { return };
+        let (start, length) = (self.blank | first_word(opcode, cid, 0), blocks_z(blocks) | cdw12);
+        self.submissions.push([start, 0, mptr, prps.0, prps.1, lba, length, cdw14]);
     }
 }
 
@@ -421,6 +450,7 @@ impl<F: Function> Drop for QueuePair<F> {
         self.controller.retire([&self.buffers, self.submissions.memory()]);
         self.controller.retire([self.completions.memory()]);
         self.controller.retire(self.lists.memory());
+        self.controller.retire(self.metadata.as_ref().and_then(MetadataLane::memory));
     }
 }
 
@@ -428,100 +458,5 @@ impl<F: Function> std::fmt::Debug for QueuePair<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (qid, tags) = (self.qid, self.tags);
         write!(f, "QueuePair({qid} of {}, {tags} tags)", self.controller.location())
-    }
-}
-
-/// Most commands outstanding on one queue: one entry of the ring stays free, so that full and
-/// empty differ (§4.1.2).
-fn commands_max<F: Function>(controller: &Controller<F>) -> u32 {
-    (controller.capabilities().queue_entries_max() - 1).min(COMMANDS_MAX)
-}
-
-/// Blocks that one command carries: CDW12 holds 16 bits, zero-based.
-fn piece_blocks_max<F: Function>(controller: &Controller<F>, namespace: &Namespace) -> u32 {
-    (controller.command_bytes_max() >> namespace.block_log2).clamp(1, 1 << 16)
-}
-
-fn pieces_of<F: Function>(controller: &Controller<F>, namespace: &Namespace, bytes: u32) -> u32 {
-    bytes.div_ceil(namespace.block_bytes).div_ceil(piece_blocks_max(controller, namespace))
-}
-
-/// The sizes of a queue pair, checked.
-struct Layout {
-    tags: u16,
-    pieces_max: u16,
-    slot_mask: u16,
-    io_blocks: u32,
-    piece_blocks: u32,
-    block_log2: u8,
-    stride: usize,
-    entries: u32,
-}
-
-impl Layout {
-    fn new<F: Function>(
-        controller: &Controller<F>,
-        namespace: &Namespace,
-        options: PairOptions,
-    ) -> Result<Self, NvmeError> {
-        let PairOptions { depth, io_bytes } = options;
-        let block_bytes = namespace.block_bytes;
-        if io_bytes == 0 || io_bytes % block_bytes != 0 || io_bytes > IO_BYTES_MAX {
-            return Err(controller.limit(format!(
-                "I/Os of {io_bytes} bytes were asked for; the size must be a multiple of the block size, {block_bytes}, and at most {IO_BYTES_MAX}"
-            )));
-        }
-        let command_bytes = controller.command_bytes_max();
-        if block_bytes > command_bytes {
-            return Err(controller.limit(format!(
-                "a block has {block_bytes} bytes and a command moves at most {command_bytes} (MDTS); not even one block can be read"
-            )));
-        }
-        let depth_max = QueuePair::depth_max(controller, namespace, io_bytes);
-        let entries = controller.capabilities().queue_entries_max();
-        let pieces = pieces_of(controller, namespace, io_bytes);
-        if depth_max == 0 {
-            return Err(controller.limit(format!(
-                "an I/O of {io_bytes} bytes takes {pieces} commands, more than the controller's queues hold ({entries} entries, CAP.MQES); lower --bs"
-            )));
-        }
-        if depth == 0 || u32::from(depth) > depth_max {
-            return Err(controller.limit(format!(
-                "a depth of {depth} was asked for; 1 to {depth_max} is possible (the controller's queues have {entries} entries, CAP.MQES, and an I/O of {io_bytes} bytes takes {pieces} commands)"
-            )));
-        }
-        let io_blocks = io_bytes / block_bytes;
-        // Not more than the depth's limit, so that neither number leaves 16 bits.
-        let pieces_max = pieces as u16;
-        let slots = depth * pieces_max;
-        Ok(Self {
-            tags: depth,
-            pieces_max,
-            // One bit more than the slots need, where they fill their bits: CID FFFFh, which the
-            // error log uses for "no command" (§5.14.1.1), is then never a command's.
-            slot_mask: (u32::from(slots) + 1).next_power_of_two().wrapping_sub(1) as u16,
-            io_blocks,
-            piece_blocks: piece_blocks_max(controller, namespace),
-            block_log2: namespace.block_log2,
-            stride: (io_bytes as usize).next_multiple_of(PAGE_BYTES),
-            entries: u32::from(slots) + 1,
-        })
-    }
-
-    /// Below which logical block an I/O of the full length is one command, and in the namespace.
-    fn whole_lbas(&self, namespace: &Namespace) -> u64 {
-        match namespace.blocks.checked_sub(self.io_blocks.into()) {
-            Some(last) if self.pieces_max == 1 => last + 1,
-            _ => 0,
-        }
-    }
-
-    /// PRPs of a full-length I/O in `slot`, where that is one command.
-    fn prps(&self, slot: u16, buffers: &DmaBuf, lists: &Lists) -> (u64, u64) {
-        if self.pieces_max > 1 {
-            return (0, 0);
-        }
-        let bytes = (self.io_blocks as usize) << self.block_log2;
-        lists.prps(buffers, self.stride, usize::from(slot), 0, bytes)
     }
 }

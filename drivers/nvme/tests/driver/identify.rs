@@ -63,10 +63,28 @@ fn block_sizes_from_512_bytes_to_64_kib_are_driven() {
 }
 
 #[test]
-fn metadata_and_what_is_not_there_are_refused() {
-    let metadata = with_namespace(|page| page.formats[0].metadata_bytes = 8);
-    assert_refused(&metadata, "8 bytes of metadata");
+fn odd_metadata_and_what_is_not_there_are_refused() {
+    let metadata = with_namespace(|page| page.formats[0].metadata_bytes = 12);
+    assert_refused(&metadata, "12 bytes of metadata");
+    let invalid = with_namespace(|page| page.protection = 1);
+    assert_refused(&invalid, "protection information and 0 bytes");
     assert_refused(&with_namespace(|page| page.blocks = 0), "not active");
+}
+
+#[test]
+fn metadata_adds_to_a_block_in_memory_where_it_comes_behind_the_data() {
+    let memory_bytes = |extended: u8, protection: u8| {
+        let controller = with_namespace(|page| {
+            page.formats[0].metadata_bytes = 8;
+            page.format |= extended << 4;
+            page.protection = protection;
+        });
+        let namespace = controller.namespace(1).unwrap();
+        (namespace.block_bytes, namespace.memory_bytes())
+    };
+    assert_eq!(memory_bytes(0, 0), (512, 512));
+    assert_eq!(memory_bytes(1, 0), (512, 520));
+    assert_eq!(memory_bytes(1, 1), (512, 512), "the controller strips it");
 }
 
 #[test]

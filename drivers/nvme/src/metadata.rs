@@ -1,0 +1,202 @@
+//! Metadata and protection information: what a block has beside its data (§8.2, §8.3).
+//!
+//! Protection information is always the controller's work here: PRACT is set, so it makes the guard
+//! and the tags as it writes, and checks them as it reads. Where it is all the metadata there is,
+//! nothing but data crosses the bus; otherwise the metadata does, beside the data (MPTR) or behind
+//! each block in the same buffer.
+//!
+//! # What it does not do
+//!
+//! The host neither makes nor checks protection information, and what metadata it writes is zeroes.
+//! The 64-bit guard of NVMe 2.0 is not known.
+
+use crate::NvmeError;
+use nvpoll_mem::DmaBuf;
+use nvpoll_spec::NamespaceIdentity;
+use std::fmt;
+
+/// Bytes of protection information (§8.3, Figure 454).
+const PROTECTION_BYTES: u16 = 8;
+/// PRINFO in CDW12 (§6.9, Figure 375): the controller makes or strips it; checks of guard and
+/// reference tag.
+const PRACT: u64 = 1 << 29;
+const CHECK_GUARD: u64 = 1 << 28;
+const CHECK_REFERENCE: u64 = 1 << 26;
+
+/// Where metadata is while it crosses the bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataPlace {
+    /// It does not: the controller makes it and strips it.
+    Controller,
+    /// In memory of its own.
+    Separate,
+    /// Behind each block's data, in the same buffer.
+    Interleaved,
+}
+
+/// What a namespace's blocks have beside their data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// MS: bytes a block.
+    pub bytes: u16,
+    /// Where they are.
+    pub place: MetadataPlace,
+    /// DPS: protection information of type 1, 2 or 3; 0 is none.
+    pub protection: u8,
+}
+
+impl Metadata {
+    /// What an Identify Namespace page says, or `None` for blocks of data alone.
+    ///
+    /// # Errors
+    /// The reason, where it is not one that the driver moves.
+    pub(crate) fn new(page: &NamespaceIdentity, bytes: u16) -> Result<Option<Self>, String> {
+        const EXTENDED: u8 = 1 << 4;
+        let protection = page.protection & 7;
+        if protection > 3 {
+            return Err(format!(
+                "has protection information of type {protection}; 1 to 3 are driven"
+            ));
+        }
+        if bytes == 0 && protection == 0 {
+            return Ok(None);
+        }
+        if protection != 0 && bytes < PROTECTION_BYTES {
+            return Err(format!(
+                "has protection information and {bytes} bytes of metadata, of which it needs {PROTECTION_BYTES}; its Identify page is not valid"
+            ));
+        }
+        if !bytes.is_multiple_of(8) {
+            return Err(format!(
+                "has {bytes} bytes of metadata a block; multiples of 8 are driven, so choose another LBA format (nvme format erases the drive)"
+            ));
+        }
+        let place = match (protection != 0 && bytes == PROTECTION_BYTES, page.format & EXTENDED) {
+            (true, _) => MetadataPlace::Controller,
+            (false, 0) => MetadataPlace::Separate,
+            (false, _) => MetadataPlace::Interleaved,
+        };
+        Ok(Some(Self { bytes, place, protection }))
+    }
+
+    /// Bytes that each block adds to the data's buffer.
+    pub(crate) fn interleaved_bytes(self) -> u32 {
+        if self.place == MetadataPlace::Interleaved { self.bytes.into() } else { 0 }
+    }
+
+    /// Bytes that each block needs in memory of its own.
+    pub(crate) fn separate_bytes(self) -> usize {
+        if self.place == MetadataPlace::Separate { self.bytes.into() } else { 0 }
+    }
+
+    /// What is added to CDW12, and CDW14, of a read or write from block `lba` on. The reference tag
+    /// of types 1 and 2 counts blocks, type 3 has none to check (§8.3.1.5).
+    fn words(self, lba: u64) -> (u64, u64) {
+        match self.protection {
+            0 => (0, 0),
+            3 => (PRACT | CHECK_GUARD, 0),
+            _ => (PRACT | CHECK_GUARD | CHECK_REFERENCE, lba & 0xffff_ffff),
+        }
+    }
+}
+
+impl fmt::Display for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.place {
+            MetadataPlace::Controller => "made and stripped by the controller",
+            MetadataPlace::Separate => "in memory of its own",
+            MetadataPlace::Interleaved => "behind each block's data",
+        };
+        write!(f, "{} bytes a block, {place}", self.bytes)?;
+        match self.protection {
+            0 => Ok(()),
+            kind => write!(f, "; protection information of type {kind}, by the controller"),
+        }
+    }
+}
+
+/// One queue pair's metadata memory, and what its commands say of it.
+#[derive(Debug)]
+pub(crate) struct MetadataLane {
+    metadata: Metadata,
+    memory: Option<DmaBuf>,
+    /// Bytes from one tag's metadata to the next's: a power of two, so that none crosses a border
+    /// at which addresses may jump.
+    stride: usize,
+}
+
+impl MetadataLane {
+    /// Memory for `tags` I/Os of `blocks` blocks each, got by `allocate`.
+    pub fn new(
+        metadata: Metadata,
+        tags: u16,
+        blocks: u32,
+        allocate: impl FnOnce(usize) -> Result<DmaBuf, NvmeError>,
+    ) -> Result<Self, NvmeError> {
+        let stride = (blocks as usize * metadata.separate_bytes()).next_power_of_two();
+        let memory = match metadata.place {
+            MetadataPlace::Separate => Some(allocate(usize::from(tags) * stride)?),
+            _ => None,
+        };
+        Ok(Self { metadata, memory, stride })
+    }
+
+    /// MPTR, and what is added to CDW12 and CDW14, of a command on block `first` of `tag`'s I/O,
+    /// which goes to or comes from `lba`.
+    pub fn words(&self, tag: u16, first: u32, lba: u64) -> (u64, u64, u64) {
+        let offset =
+            usize::from(tag) * self.stride + first as usize * self.metadata.separate_bytes();
+        let mptr = self.memory.as_ref().map_or(0, |memory| memory.iova(offset));
+        let (cdw12, cdw14) = self.metadata.words(lba);
+        (mptr, cdw12, cdw14)
+    }
+
+    /// The memory, of which a clone is to be kept until the device cannot reach it any more.
+    pub fn memory(&self) -> Option<&DmaBuf> {
+        self.memory.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    fn page(extended: bool, protection: u8) -> NamespaceIdentity {
+        let mut page = NamespaceIdentity::new_zeroed();
+        page.format = u8::from(extended) << 4;
+        page.protection = protection;
+        page
+    }
+
+    #[test]
+    fn what_crosses_the_bus() {
+        let place = |extended, protection, bytes| {
+            Metadata::new(&page(extended, protection), bytes).map(|found| found.map(|m| m.place))
+        };
+        assert_eq!(place(false, 0, 0), Ok(None));
+        assert_eq!(place(false, 0, 8), Ok(Some(MetadataPlace::Separate)));
+        assert_eq!(place(true, 0, 64), Ok(Some(MetadataPlace::Interleaved)));
+        for protection in 1..=3 {
+            assert_eq!(place(true, protection, 8), Ok(Some(MetadataPlace::Controller)));
+            assert_eq!(place(false, protection, 16), Ok(Some(MetadataPlace::Separate)));
+        }
+        assert!(place(false, 0, 4).unwrap_err().contains("multiples of 8"));
+        assert!(place(false, 1, 0).unwrap_err().contains("not valid"));
+        assert!(place(false, 5, 8).unwrap_err().contains("type 5"));
+        // DPS bit 3 says where in the metadata it stands, and is no type.
+        assert_eq!(place(false, 9, 8), Ok(Some(MetadataPlace::Controller)));
+    }
+
+    #[test]
+    fn commands_say_who_protects_and_which_reference() {
+        let lba = 0x12_3456_789a;
+        let words =
+            |protection| Metadata::new(&page(false, protection), 8).unwrap().unwrap().words(lba);
+        // PRINFO 1101b: PRACT, guard, reference; 1100b: PRACT, guard.
+        assert_eq!(words(1), (0b1101 << 26, 0x3456_789a));
+        assert_eq!(words(2), (0b1101 << 26, 0x3456_789a));
+        assert_eq!(words(3), (0b1100 << 26, 0));
+        assert_eq!(words(0), (0, 0));
+    }
+}
