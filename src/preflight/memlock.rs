@@ -19,7 +19,9 @@ pub struct Lack {
 /// Holds what a run locks against the limit; `None` where it fits or is not limited. VFIO counts
 /// the memory that it maps against RLIMIT_MEMLOCK, unless the process has CAP_IPC_LOCK
 /// (vfio_lock_acct in drivers/vfio/vfio_iommu_type1.c).
-pub fn lack(memlock: &Memlock, rights: &Rights, needed_bytes: u64) -> Option<Lack> {
+///
+/// `user` is how a file of pam_limits names whom it holds for; see [`own_name`].
+pub fn lack(memlock: &Memlock, rights: &Rights, user: &str, needed_bytes: u64) -> Option<Lack> {
     let allowed = memlock.soft.filter(|_| rights.ipc_lock() != Some(true))?;
     if needed_bytes <= allowed {
         return None;
@@ -30,7 +32,7 @@ pub fn lack(memlock: &Memlock, rights: &Rights, needed_bytes: u64) -> Option<Lac
         allowed / 1024
     );
     let remedy = match memlock.hard {
-        Some(hard) if hard < needed_bytes => lasting(kib, "USER"),
+        Some(hard) if hard < needed_bytes => lasting(kib, user),
         // The shell may raise its own up to the hard limit.
         _ => format!("raise it in this shell: ulimit -l {kib}"),
     };
@@ -53,12 +55,19 @@ pub fn check(
     }
     let needed = workloads.iter().map(|one| Locked::of(one, drives as u64).bytes).max();
     let (Some(needed), Ok(memlock)) = (needed, host.memlock()) else { return Ok(()) };
-    match lack(&memlock, &host.rights(), needed) {
+    let rights = host.rights();
+    match lack(&memlock, &rights, &own_name(host, &rights), needed) {
         Some(Lack { seen, remedy }) => {
             Err(Failure::usage(format!("engine {kind}: {seen}; {remedy}")))
         }
         None => Ok(()),
     }
+}
+
+/// This process's user as limits.conf(5) takes it: by name or, where that is not known, `:UID`.
+pub fn own_name(host: &Host, rights: &Rights) -> String {
+    let name = rights.uid.map(|uid| host.user_name(uid).unwrap_or_else(|| format!(":{uid}")));
+    name.unwrap_or_else(|| "USER".to_owned())
 }
 
 /// How root lets a user lock so much, in KiB, for good.
@@ -82,15 +91,15 @@ mod tests {
     #[test]
     fn needed_and_allowed_and_the_remedy_that_works() {
         let small = limit(Some(64 << 10), Some(8 << 20));
-        assert_eq!(lack(&small, &USER, 64 << 10), None);
-        assert_eq!(lack(&small, &ROOT, 1 << 30), None, "root is not limited");
-        assert_eq!(lack(&limit(None, None), &USER, 1 << 40), None);
-        let found = lack(&small, &USER, (64 << 10) + 1).unwrap();
+        assert_eq!(lack(&small, &USER, "ann", 64 << 10), None);
+        assert_eq!(lack(&small, &ROOT, "ann", 1 << 30), None, "root is not limited");
+        assert_eq!(lack(&limit(None, None), &USER, "ann", 1 << 40), None);
+        let found = lack(&small, &USER, "ann", (64 << 10) + 1).unwrap();
         assert!(found.seen.contains("65 KiB") && found.seen.contains("64 KiB"), "{found:?}");
         assert!(found.remedy.contains("ulimit -l 65"), "within the hard limit: {found:?}");
-        let found = lack(&small, &USER, 9 << 20).unwrap();
-        assert!(found.remedy.contains("memlock 9216"), "beyond the hard limit: {found:?}");
+        let found = lack(&small, &USER, "ann", 9 << 20).unwrap();
+        assert!(found.remedy.contains("'ann - memlock 9216'"), "beyond the hard limit: {found:?}");
         let unknown = Rights::default();
-        assert!(lack(&small, &unknown, 9 << 20).is_some(), "unknown rights are none");
+        assert!(lack(&small, &unknown, "ann", 9 << 20).is_some(), "unknown rights are none");
     }
 }

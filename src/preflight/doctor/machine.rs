@@ -221,9 +221,11 @@ pub(super) fn locked_memory(context: &Context<'_>) -> Finding {
     };
     let limit = |bytes: Option<u64>| bytes.map_or("unlimited".to_owned(), in_units);
     let found = format!("{}, at most {}", limit(memlock.soft), limit(memlock.hard));
-    match memlock::lack(memlock, &context.facts.rights, context.locked.bytes) {
+    let rights = &context.facts.rights;
+    let user = memlock::own_name(context.host, rights);
+    match memlock::lack(memlock, rights, &user, context.locked.bytes) {
         Some(lack) => Finding::warning(CHECK, found, &needed, lack.remedy).rules_out(&["vfio"]),
-        None if context.facts.rights.ipc_lock() == Some(true) => {
+        None if rights.ipc_lock() == Some(true) => {
             Finding::ok(CHECK, format!("{found}; not limited for root"), &needed)
         }
         None => Finding::ok(CHECK, found, &needed),

@@ -224,7 +224,7 @@ fn locked_memory_and_mappings_against_the_run() {
     let deep = Workload { numjobs: 32, ..Workload::new(Rw::RandRead, 131_072, 256) };
     let diagnosis = ask_for(&machine, &[FIRST], deep);
     let memory = of_machine(&diagnosis, "locked-memory");
-    says(memory, Verdict::Warning, "64 KiB", "USER - memlock ");
+    says(memory, Verdict::Warning, "64 KiB", "':1000 - memlock ");
     assert!(memory.needed.starts_with("1.0 GiB"), "{memory:?}");
     says(of_machine(&diagnosis, "dma-entries"), Verdict::Warning, "100", "echo 131 >");
     let shallow = Workload::new(Rw::RandRead, 4096, 24);

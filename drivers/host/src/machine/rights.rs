@@ -1,6 +1,7 @@
 //! Who this process is and what it may do, and who a user is.
 
 use crate::Host;
+use crate::limits;
 use crate::sysfs;
 
 /// A user of this machine.
@@ -67,6 +68,18 @@ impl Host {
         let uid = field("Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
         let capabilities = field("CapEff:").and_then(|bits| u64::from_str_radix(&bits, 16).ok());
         Rights { uid, capabilities }
+    }
+
+    /// The login name of a user number, as far as /etc/passwd has it.
+    pub fn user_name(&self, uid: u32) -> Option<String> {
+        let bytes = sysfs::read(&self.path("/etc/passwd"), limits::PROC_FILE_BYTES_MAX).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let number = uid.to_string();
+        let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        lines.find_map(|fields| match fields.as_slice() {
+            [name, _, found, ..] if *found == number => Some((*name).to_owned()),
+            _ => None,
+        })
     }
 
     /// The user of that name.

@@ -226,6 +226,8 @@ fn a_user_and_his_groups_are_found() {
     machine.write("/etc/passwd", "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n");
     machine.write("/etc/group", "root:x:0:\nann:x:1000:\nbench:x:50:bob,ann\nother:x:51:bob\n");
     assert_eq!(machine.host().user("ann").unwrap(), ann());
+    assert_eq!(machine.host().user_name(1000).as_deref(), Some("ann"));
+    assert_eq!(machine.host().user_name(1001), None);
     let error = machine.host().user("nobody-of-that-name").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }
@@ -246,6 +248,10 @@ fn of_several_limits_the_more_particular_and_then_the_later_holds() {
     machine.write("/etc/security/limits.d/91-x.conf.off", "ann hard memlock 1\n");
     let both = limits();
     assert_eq!((both.pam_soft.unwrap().bytes, both.pam_hard.unwrap().bytes), (Some(1 << 20), None));
+    for (domain, want) in [(":1000", true), ("1000:", true), ("9:1000", true), (":999", false)] {
+        machine.write("/etc/security/limits.d/95.conf", format!("{domain} - memlock 7\n"));
+        assert_eq!(limits().pam_soft.unwrap().bytes == Some(7 << 10), want, "{domain}");
+    }
     machine.write("/etc/systemd/system.conf", "[Manager]\n#DefaultLimitMEMLOCK=1M\n");
     assert_eq!(limits().systemd, None);
     machine.write("/etc/systemd/system.conf.d/a.conf", "[Manager]\nDefaultLimitMEMLOCK=64M:1G\n");

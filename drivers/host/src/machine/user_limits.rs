@@ -118,7 +118,7 @@ fn pam_line<'a>(line: &'a str, user: &User) -> Option<(Rank, &'a str, Option<u64
         Some(_) => return None,
         // Neither groups nor everybody are meant to hold for root.
         None if *domain == "*" && user.uid != 0 => Rank::Everybody,
-        None if *domain == user.name => Rank::User,
+        None if *domain == user.name || is_range_of(domain, user.uid) => Rank::User,
         None => return None,
     };
     let bytes = match *value {
@@ -126,6 +126,17 @@ fn pam_line<'a>(line: &'a str, user: &User) -> Option<(Rank, &'a str, Option<u64
         kib => Some(kib.parse::<u64>().ok()?.checked_mul(1024)?),
     };
     Some((rank, kind, bytes))
+}
+
+/// A range of user numbers: `1000:2000`, `1000:` from there on, `:1000` that one alone.
+fn is_range_of(domain: &str, uid: u32) -> bool {
+    let Some((first, last)) = domain.split_once(':') else { return false };
+    match (first.parse::<u32>(), last.parse::<u32>()) {
+        (Ok(first), Ok(last)) => (first..=last).contains(&uid),
+        (Ok(first), Err(_)) => last.is_empty() && uid >= first,
+        (Err(_), Ok(last)) => first.is_empty() && uid == last,
+        (Err(_), Err(_)) => false,
+    }
 }
 
 /// `64M`, `infinity`: to the base of 1024 (systemd.exec(5)).
