@@ -7,6 +7,7 @@
 mod bad_input;
 mod compare;
 mod data;
+mod doctor;
 mod machine;
 mod metadata;
 mod pattern;
