@@ -2,7 +2,7 @@
 
 use crate::run::Timing;
 use crate::workload::Workload;
-use nvpoll_engine::TransportOptions;
+use nvpoll_engine::{Quirks, TransportOptions};
 use serde::{Deserialize, Serialize};
 
 /// Everything that a run or a comparison does.
@@ -38,9 +38,18 @@ pub struct Transport {
     /// How completions are waited for: `poll`, `irq`, `hybrid` or `adaptive`.
     #[serde(default)]
     pub wait: String,
+    /// What the controllers need beyond the specification, where that was said instead of taken
+    /// from what is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quirks: Option<String>,
 }
 
 impl Transport {
+    /// What was said of the controllers; a name that this build does not know is no quirk.
+    pub fn quirks(&self) -> Option<Quirks> {
+        self.quirks.as_ref().map(|names| names.parse().unwrap_or_default())
+    }
+
     /// As the engines take it. A name that this build does not know is the default.
     pub fn options(&self) -> TransportOptions {
         TransportOptions {
@@ -51,9 +60,11 @@ impl Transport {
     }
 }
 
-impl From<TransportOptions> for Transport {
-    fn from(options: TransportOptions) -> Self {
+impl Transport {
+    /// As it is written down.
+    pub fn new(options: TransportOptions, quirks: Option<Quirks>) -> Self {
         Self {
+            quirks: quirks.map(|quirks| quirks.to_string()),
             iommu: options.iommu.to_string(),
             unsafe_no_iommu: options.allow_no_iommu,
             wait: options.wait.to_string(),

@@ -1,11 +1,12 @@
 //! What can be typed. Workload options have fio's names and value syntax.
 
 use crate::failure::Failure;
+use crate::plan::Transport;
 use crate::run::{CpuList, Timing};
 use crate::workload::units::{Amount, parse_size, parse_time};
 use crate::workload::{Rw, Workload};
 use clap::{Args, Parser, Subcommand};
-use nvpoll_engine::{EngineKind, IommuInterface, TransportOptions, WaitMode};
+use nvpoll_engine::{EngineKind, IommuInterface, Quirks, TransportOptions, WaitMode};
 use nvpoll_host::UserDriver;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -197,6 +198,10 @@ pub struct TransportArgs {
     /// nvpoll can overwrite any of it
     #[arg(long)]
     pub unsafe_no_iommu: bool,
+    /// What the controller needs beyond the specification, instead of what is known of it (see
+    /// `identify`): none, or names as one-command,no-prp-lists
+    #[arg(long, value_name = "NAMES", value_parser = quirks)]
+    pub quirks: Option<Quirks>,
 }
 
 impl TransportArgs {
@@ -283,6 +288,10 @@ fn engine(name: &str) -> Result<EngineKind, String> {
     name.parse::<EngineKind>().map_err(|error| error.to_string())
 }
 
+fn quirks(names: &str) -> Result<Quirks, String> {
+    names.parse()
+}
+
 fn user_driver(name: &str) -> Result<UserDriver, String> {
     UserDriver::from_name(name).ok_or_else(|| {
         let names = UserDriver::ALL.map(UserDriver::name).join(", ");
@@ -353,8 +362,9 @@ impl CommonArgs {
     }
 
     /// How drives are reached and waited for.
-    pub fn transport(&self) -> TransportOptions {
-        TransportOptions { wait: self.wait, ..self.transport.options() }
+    pub fn transport(&self) -> Transport {
+        let options = TransportOptions { wait: self.wait, ..self.transport.options() };
+        Transport::new(options, self.transport.quirks)
     }
 
     /// The processors to pin to.

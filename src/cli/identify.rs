@@ -5,6 +5,7 @@ use super::args::IdentifyArgs;
 use super::out::say;
 use crate::failure::Failure;
 use crate::preflight::{Subject, What};
+use nvpoll_engine::OpenOptions;
 use nvpoll_engine::inspect::{Inspection, inspect};
 use nvpoll_host::Host;
 
@@ -34,7 +35,12 @@ pub fn identify(args: &IdentifyArgs) -> Done {
             )));
         }
     };
-    let inspection = inspect(&target, args.transport.options())?;
+    let opening = OpenOptions {
+        transport: args.transport.options(),
+        quirks: args.transport.quirks,
+        ..OpenOptions::default()
+    };
+    let inspection = inspect(&target, &opening)?;
     if args.json {
         let text = serde_json::to_string_pretty(&inspection);
         say!("{}", text.map_err(|error| Failure::failed(error.to_string()))?)?;

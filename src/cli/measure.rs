@@ -45,7 +45,7 @@ pub fn run(args: &RunArgs) -> Done {
         rounds: 1,
         timing: args.common.timing(TIMES_S.0, TIMES_S.1)?,
         cpus: args.common.cpu_list()?.to_string(),
-        transport: args.common.transport().into(),
+        transport: args.common.transport(),
     };
     let names = args.targets.join(", ");
     let headline = format!("nvpoll run: engine {kind} on {names} ({why})");
@@ -66,7 +66,7 @@ pub fn compare(args: &CompareArgs) -> Done {
         rounds: args.rounds,
         timing: args.common.timing(times.0, times.1)?,
         cpus: args.common.cpu_list()?.to_string(),
-        transport: args.common.transport().into(),
+        transport: args.common.transport(),
     };
     (plan.suite, plan.workloads) = workloads(args)?;
     let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };

@@ -31,7 +31,7 @@ pub use window::{LaneResult, Window, limits};
 use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
 use crate::workload::{Generator, Span, Workload};
 use nvpoll_engine::{
-    Engine, EngineError, EngineKind, Geometry, OpenOptions, Queue, QueueShape, Tag, Target,
+    Engine, EngineError, EngineKind, Geometry, OpenOptions, Queue, QueueShape, Quirks, Tag, Target,
     TransportOptions, Visitor,
 };
 use rand_core::{RngCore, SeedableRng};
@@ -66,6 +66,8 @@ pub struct Job<'a> {
     pub cpus: &'a CpuList,
     /// How PCI functions are reached.
     pub transport: TransportOptions,
+    /// What controllers need, where that was said.
+    pub quirks: Option<Quirks>,
 }
 
 /// What one measurement saw.
@@ -133,6 +135,7 @@ impl Visitor for Measure<'_, '_> {
             writable: self.job.workload.rw.writes(),
             namespace: nsid,
             transport: self.job.transport,
+            quirks: self.job.quirks,
         };
         let open = |(target, nsid): &(Target, u32)| E::open(target, &options(*nsid));
         let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;

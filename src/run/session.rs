@@ -180,6 +180,7 @@ impl Session<'_> {
             timing: self.plan.timing,
             cpus: self.cpus,
             transport: self.plan.transport.options(),
+            quirks: self.plan.transport.quirks(),
         };
         let measurement =
             measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;

@@ -1,9 +1,11 @@
 //! What a controller says of itself, read through whichever driver has it.
 
-use crate::{EngineError, Target, TransportOptions};
-use nvpoll_nvme::{Controller, NvmeError, Options};
-use nvpoll_pci::Function;
+use crate::{EngineError, OpenOptions, Target};
+use nvpoll_nvme::{Controller, KnownQuirk, NvmeError, Options, Quirks};
 use nvpoll_pci::soft::SoftFunction;
+use nvpoll_pci::{Function, PciError};
+#[cfg(target_os = "linux")]
+use nvpoll_pci::{uio::UioFunction, vfio::VfioFunction};
 use nvpoll_spec::{
     ControllerIdentity, FeatureId, NamespaceIdentity, SmartLog, Version, ascii_field,
 };
@@ -55,24 +57,20 @@ const NAMESPACES_SHOWN: usize = 64;
 ///
 /// # Errors
 /// When it cannot be opened, or does not answer.
-pub fn inspect(target: &Target, options: TransportOptions) -> Result<Inspection, EngineError> {
+pub fn inspect(target: &Target, options: &OpenOptions) -> Result<Inspection, EngineError> {
+    let failed = |error: PciError| EngineError::Failed(error.to_string());
     let pages = match target {
-        Target::Soft(options) => {
-            let function = SoftFunction::open(options);
-            read(function.map_err(|error| EngineError::Failed(error.to_string()))?)?
-        }
+        Target::Soft(soft) => read(SoftFunction::open(soft).map_err(failed)?, options.quirks)?,
         #[cfg(target_os = "linux")]
-        Target::Pci(address) => {
-            let failed = |error: nvpoll_pci::PciError| EngineError::Failed(error.to_string());
-            match nvpoll_pci::driver_of(*address).as_deref() {
-                Some("uio_pci_generic") => {
-                    read(nvpoll_pci::uio::UioFunction::open(*address).map_err(failed)?)?
-                }
-                _ => {
-                    read(nvpoll_pci::vfio::VfioFunction::open(*address, options).map_err(failed)?)?
-                }
+        Target::Pci(address) => match nvpoll_pci::driver_of(*address).as_deref() {
+            Some("uio_pci_generic") => {
+                read(UioFunction::open(*address).map_err(failed)?, options.quirks)?
             }
-        }
+            _ => {
+                let function = VfioFunction::open(*address, options.transport).map_err(failed)?;
+                read(function, options.quirks)?
+            }
+        },
         #[cfg(target_os = "linux")]
         Target::Path(path) => crate::admin::read(path)?,
         other => {
@@ -83,9 +81,10 @@ pub fn inspect(target: &Target, options: TransportOptions) -> Result<Inspection,
 }
 
 /// Reads all pages through the userspace driver.
-fn read<F: Function>(function: F) -> Result<Pages, EngineError> {
+fn read<F: Function>(function: F, quirks: Option<Quirks>) -> Result<Pages, EngineError> {
     let failed = |error: NvmeError| EngineError::Failed(error.to_string());
-    let controller = Controller::open(function, Options::default()).map_err(failed)?;
+    let opening = Options { quirks, ..Options::default() };
+    let controller = Controller::open(function, opening).map_err(failed)?;
     let capabilities = controller.capabilities();
     let (page_min, page_max) = capabilities.page_bytes();
     let mut namespaces = Vec::new();
@@ -111,6 +110,7 @@ fn read<F: Function>(function: F) -> Result<Pages, EngineError> {
             ("CAP.CQR (contiguous queues)", yes(capabilities.contiguous_queues())),
             ("CAP.CMBS (controller memory)", yes(capabilities.controller_memory())),
             ("I/O queue pairs granted", controller.queues_max().to_string()),
+            ("quirks", quirks_of(&controller)),
         ],
         controller: Box::new(*controller.identity()),
         namespaces,
@@ -118,6 +118,15 @@ fn read<F: Function>(function: F) -> Result<Pages, EngineError> {
         features: FEATURES.into_iter().map(feature).collect::<Result<_, _>>().map_err(failed)?,
         refusals,
     })
+}
+
+/// What the controller needs beyond the specification, and who found out.
+fn quirks_of<F: Function>(controller: &Controller<F>) -> String {
+    let known = KnownQuirk::of(controller.function().ids());
+    let source = known.map_or_else(String::new, |known| {
+        format!(" ({}: found out by {})", known.name, known.source)
+    });
+    format!("{}{source}", controller.quirks())
 }
 
 fn yes(value: bool) -> String {

@@ -29,6 +29,7 @@ pub mod userspace;
 mod waiting;
 
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
+pub use nvpoll_nvme::Quirks;
 pub use nvpoll_pci::soft::SoftOptions;
 pub use nvpoll_pci::{IommuInterface, TransportOptions, WaitMode};
 pub use status::IoStatus;
@@ -71,11 +72,13 @@ pub struct OpenOptions {
     pub namespace: u32,
     /// How a PCI function is reached.
     pub transport: TransportOptions,
+    /// What an NVMe controller needs beyond the specification, instead of what is known of it.
+    pub quirks: Option<Quirks>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { writable: false, namespace: 1, transport: TransportOptions::default() }
+        Self { writable: false, namespace: 1, transport: TransportOptions::default(), quirks: None }
     }
 }
 

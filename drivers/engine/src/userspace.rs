@@ -184,7 +184,11 @@ impl<F: Openable> Engine for Userspace<F> {
     fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
         let function = F::open_target(target, &options.transport)?;
         let wait = options.transport.wait;
-        let opening = Options { interrupts: wait.needs_interrupts(), ..Options::default() };
+        let opening = Options {
+            interrupts: wait.needs_interrupts(),
+            quirks: options.quirks,
+            ..Options::default()
+        };
         let controller = Controller::open(function, opening).map_err(failed)?;
         let namespace = controller.namespace(options.namespace).map_err(failed)?;
         Ok(Self { controller, namespace, writable: options.writable, wait })
@@ -225,6 +229,9 @@ impl<F: Openable> Engine for Userspace<F> {
             ("volatile write cache", cache),
         ];
         facts.extend(metadata);
+        if !self.controller.quirks().is_empty() {
+            facts.push(("quirks", self.controller.quirks().to_string()));
+        }
         facts
     }
 

@@ -5,6 +5,7 @@ use crate::limits::{
     ADMIN_ENTRIES, ADMIN_WAIT, INTERRUPTS_MAX, NAMESPACES_MAX, PAGE_BYTES, QUEUES_ASKED,
     READY_WAIT_MIN, SHUTDOWN_WAIT, SHUTDOWN_WAIT_MAX,
 };
+use crate::quirks::{self, KnownQuirk, Quirks};
 use crate::{Namespace, NvmeError, wait};
 use nvpoll_mem::{DmaBuf, RegisterError, Registers};
 use nvpoll_pci::{Function, Interrupt};
@@ -18,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zerocopy::{FromBytes, FromZeros};
 
+/// QPRIO in CDW11 of Create I/O Submission Queue (§5.4, Figure 153).
+const SQ_PRIORITY_MEDIUM: u32 = 2 << 1;
+
 /// How a controller is brought up.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -27,11 +31,13 @@ pub struct Options {
     pub admin_wait: Duration,
     /// Completion queues interrupt, so that a thread can sleep on them.
     pub interrupts: bool,
+    /// What the controller needs beyond the specification, instead of what is known of it.
+    pub quirks: Option<Quirks>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queues: QUEUES_ASKED, admin_wait: ADMIN_WAIT, interrupts: false }
+        Self { queues: QUEUES_ASKED, admin_wait: ADMIN_WAIT, interrupts: false, quirks: None }
     }
 }
 
@@ -45,6 +51,7 @@ impl Default for Options {
 pub struct Controller<F: Function> {
     capabilities: Capabilities,
     identity: Box<ControllerIdentity>,
+    quirks: Quirks,
     queues: u16,
     used: Mutex<BTreeSet<u16>>,
     // Dropped in this order, after `Drop::drop` disabled the device: memory, then the function.
@@ -77,11 +84,19 @@ impl<F: Function> Controller<F> {
     /// When the controller does not follow within the bounds it names itself, or is one that this
     /// driver does not drive.
     pub fn open(function: F, options: Options) -> Result<Arc<Self>, NvmeError> {
+        let known = KnownQuirk::of(function.ids());
+        let quirks = options.quirks.or(known.map(|known| known.quirks)).unwrap_or_default();
         let registers = Access(&function);
+        if quirks.contains(Quirks::ENTRIES_OF_128) {
+            return Err(registers.not_driven("its submission queue entries have 128 bytes"));
+        }
+        if quirks.contains(Quirks::DELAY_BEFORE_INIT) {
+            std::thread::sleep(quirks::BEFORE_INIT);
+        }
         let capabilities = registers.capabilities()?;
         let ready_bound = Duration::from_millis(capabilities.timeout_ms()).max(READY_WAIT_MIN);
         registers.settle(ready_bound)?;
-        registers.disable(ready_bound)?;
+        registers.disable(ready_bound, quirks)?;
         let stride_bytes = capabilities.doorbell_stride_bytes();
         let admin = AdminQueue::new(&function, stride_bytes, options.admin_wait)?;
         // From here on a failure must disable the device before the queues' memory goes, which is
@@ -89,6 +104,7 @@ impl<F: Function> Controller<F> {
         let mut controller = Self {
             capabilities,
             identity: Box::new(ControllerIdentity::new_zeroed()),
+            quirks,
             queues: 0,
             used: Mutex::default(),
             admin: Mutex::new(admin),
@@ -129,6 +145,11 @@ impl<F: Function> Controller<F> {
         &self.identity
     }
 
+    /// What the controller needs beyond the specification.
+    pub fn quirks(&self) -> Quirks {
+        self.quirks
+    }
+
     /// I/O queue pairs that the controller granted.
     pub fn queues_max(&self) -> u16 {
         self.queues
@@ -136,7 +157,11 @@ impl<F: Function> Controller<F> {
 
     /// Largest data transfer of one command in bytes: MDTS and the driver's own limit.
     pub fn command_bytes_max(&self) -> u32 {
-        let own = crate::limits::COMMAND_BYTES_MAX;
+        let own = match self.quirks.contains(Quirks::NO_PRP_LISTS) {
+            // Two pages are named in the entry itself.
+            true => 2 * PAGE_BYTES as u32,
+            false => crate::limits::COMMAND_BYTES_MAX,
+        };
         let (page_bytes_min, _) = self.capabilities.page_bytes();
         match self.identity.transfer_bytes_max(page_bytes_min) {
             Some(bytes) => u32::try_from(bytes).unwrap_or(own).min(own),
@@ -283,9 +308,15 @@ impl<F: Function> Controller<F> {
         };
         self.admin_command(&format!("Create I/O Completion Queue {qid}"), entry, false)
             .map_err(|error| NotCreated { device_let_go: refused(&error), error })?;
-        let entry = Admin::create_sq(qid, zero_based(sq.0), sq.1, qid);
+        let mut entry = Admin::create_sq(qid, zero_based(sq.0), sq.1, qid);
+        if self.quirks.contains(Quirks::MEDIUM_PRIORITY) {
+            entry.cdw11 |= SQ_PRIORITY_MEDIUM;
+        }
         let created =
             self.admin_command(&format!("Create I/O Submission Queue {qid}"), entry, false);
+        if self.quirks.contains(Quirks::DELAY_AFTER_QUEUE) {
+            std::thread::sleep(quirks::AFTER_QUEUE);
+        }
         created
             .map_err(|error| {
                 let device_let_go = refused(&error) && self.delete_cq(qid).is_ok();
@@ -405,7 +436,7 @@ impl<F: Function> Controller<F> {
 
     fn disable(&self) -> Result<(), NvmeError> {
         let bound = Duration::from_millis(self.capabilities.timeout_ms()).max(READY_WAIT_MIN);
-        Access(&self.function).disable(bound)
+        Access(&self.function).disable(bound, self.quirks)
     }
 }
 
@@ -445,6 +476,10 @@ impl<F: Function> Access<'_, F> {
 
     fn located(&self) -> impl Fn(RegisterError) -> NvmeError {
         |source| NvmeError::Register { location: self.0.location().into(), source }
+    }
+
+    fn not_driven(&self, what: &str) -> NvmeError {
+        NvmeError::Unsupported { location: self.0.location().into(), reason: what.to_owned() }
     }
 
     fn read32(&self, offset: usize) -> Result<u32, NvmeError> {
@@ -515,13 +550,16 @@ impl<F: Function> Access<'_, F> {
     }
 
     /// Clears CC.EN and waits until the controller is not ready, as §7.6.1 step 2 asks.
-    fn disable(&self, bound: Duration) -> Result<(), NvmeError> {
+    fn disable(&self, bound: Duration, quirks: Quirks) -> Result<(), NvmeError> {
         // All ones would be written back to a device that has just returned.
         wait::check(self.registers(), self.0.location(), "disabling", false)?;
         let configuration = ControllerConfiguration::from_bits(self.read32(reg::CC)?);
         if configuration.enable() {
             let off = configuration.with_enable(false).with_shutdown(0);
             self.write32(reg::CC, off.into_bits())?;
+            if quirks.contains(Quirks::DELAY_BEFORE_READY) {
+                std::thread::sleep(quirks::BEFORE_READY);
+            }
         }
         self.wait("CSTS.RDY clear after disabling", bound, false, |status| !status.ready())
     }

@@ -2,13 +2,16 @@
 
 use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX, PAGE_BYTES};
 use crate::prp::Lists;
-use crate::{Controller, Namespace, NvmeError, PairOptions, QueuePair};
+use crate::{Controller, Namespace, NvmeError, PairOptions, QueuePair, Quirks};
 use nvpoll_mem::DmaBuf;
 use nvpoll_pci::Function;
 
 /// Most commands outstanding on one queue: one entry of the ring stays free, so that full and
 /// empty differ (§4.1.2).
 pub(crate) fn commands_max<F: Function>(controller: &Controller<F>) -> u32 {
+    if controller.quirks().contains(Quirks::ONE_COMMAND) {
+        return 1;
+    }
     (controller.capabilities().queue_entries_max() - 1).min(COMMANDS_MAX)
 }
 

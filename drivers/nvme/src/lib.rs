@@ -29,6 +29,7 @@ mod metadata;
 mod namespace;
 mod prp;
 mod queue;
+mod quirks;
 mod slots;
 mod wait;
 
@@ -37,6 +38,7 @@ pub use error::{NvmeError, ProtocolError};
 pub use metadata::{Metadata, MetadataPlace};
 pub use namespace::Namespace;
 pub use queue::{Io, PairOptions, QueuePair, Rejected};
+pub use quirks::{KnownQuirk, Quirks};
 
 /// The driver's named limits.
 pub mod limits {

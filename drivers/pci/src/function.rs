@@ -35,6 +35,11 @@ pub trait Function: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// PCI vendor and device, where it has such.
+    fn ids(&self) -> Option<(u16, u16)> {
+        None
+    }
+
     /// Most interrupt vectors that the function can be given; none where this is zero.
     fn interrupts_max(&self) -> u16 {
         0

@@ -109,6 +109,15 @@ impl Opening {
         Ok(MappedRegisters::new(self.step("mapping BAR 0", hint, map)?))
     }
 
+    /// PCI vendor and device.
+    pub fn ids(&self) -> Option<(u16, u16)> {
+        let read = |file: &str| {
+            let text = fs::read_to_string(self.sysfs().join(file)).ok()?;
+            u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+        };
+        Some((read("vendor")?, read("device")?))
+    }
+
     /// The NUMA node that the function hangs on; the kernel says -1 where it does not know.
     pub fn numa_node(&self) -> Option<u32> {
         fs::read_to_string(self.sysfs().join("numa_node")).ok()?.trim().parse().ok()

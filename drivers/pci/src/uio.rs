@@ -31,6 +31,7 @@ pub struct UioFunction {
     location: String,
     transport: String,
     numa_node: Option<u32>,
+    ids: Option<(u16, u16)>,
 }
 
 impl UioFunction {
@@ -65,6 +66,7 @@ impl UioFunction {
             location: address.to_string(),
             transport: format!("UIO ({name}), physical addresses in huge pages, no IOMMU"),
             numa_node: at.numa_node(),
+            ids: at.ids(),
         })
     }
 }
@@ -160,6 +162,10 @@ impl Function for UioFunction {
 
     fn transport(&self) -> String {
         self.transport.clone()
+    }
+
+    fn ids(&self) -> Option<(u16, u16)> {
+        self.ids
     }
 
     fn numa_node(&self) -> Option<u32> {

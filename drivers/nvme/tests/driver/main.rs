@@ -12,6 +12,7 @@ mod model;
 mod order;
 mod queue;
 mod queues;
+mod quirks;
 mod support;
 mod transfer;
 

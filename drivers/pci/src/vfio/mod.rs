@@ -36,6 +36,7 @@ pub struct VfioFunction {
     location: String,
     transport: String,
     numa_node: Option<u32>,
+    ids: Option<(u16, u16)>,
 }
 
 impl VfioFunction {
@@ -60,6 +61,7 @@ impl VfioFunction {
             location: address.to_string(),
             transport,
             numa_node: at.numa_node(),
+            ids: at.ids(),
         })
     }
 }
@@ -131,6 +133,10 @@ impl Function for VfioFunction {
 
     fn transport(&self) -> String {
         self.transport.clone()
+    }
+
+    fn ids(&self) -> Option<(u16, u16)> {
+        self.ids
     }
 
     fn numa_node(&self) -> Option<u32> {
