@@ -3,28 +3,36 @@
 use super::Done;
 use super::args::{BindArgs, Command, ListArgs, UnbindArgs};
 use super::out::{say, tell};
-use crate::failure::{Failure, FailureKind};
-use crate::preflight::{BindWish, Binding, Subject, What, may_bind, user_access};
+use super::signals;
+use crate::failure::Failure;
+use crate::preflight::{self, BindWish, Binding, Subject, What, may_bind, user_access};
+use crate::run::Control;
 use crate::workload::units::format_size;
 use comfy_table::{Table, presets::NOTHING};
 use nvpoll_host::machine::User;
-use nvpoll_host::{Drive, GiveBackOptions, GivenBack, Holder, Host, Outcome, UserDriver};
+use nvpoll_host::{
+    Drive, GiveBackOptions, GivenBack, Holder, Host, HostError, Leftover, Outcome, UserDriver,
+};
 use nvpoll_spec::PciAddress;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// Tells on stderr of drives that a process which is gone left with a userspace driver.
+/// Tells on stderr of drives that a process which is gone left with a userspace driver, or half-way
+/// to one.
 pub fn tell_leftovers(command: &Command) {
     if matches!(command, Command::Unbind(_)) {
         return;
     }
-    match Host::system().leftovers() {
-        Ok(leftovers) => {
-            for leftover in leftovers.iter().filter(|leftover| leftover.is_orphan()) {
-                tell!("nvpoll: warning: {leftover}");
-            }
-        }
-        Err(error) => tell!("nvpoll: warning: {error}"),
+    let told = |error: HostError| tell!("nvpoll: warning: {error}");
+    let to_be_known = |left: &Leftover| left.is_orphan() || left.is_unfinished();
+    match Host::system().leftovers_one_by_one() {
+        Err(error) => told(error),
+        Ok(leftovers) => leftovers.into_iter().for_each(|leftover| match leftover {
+            Ok(leftover) if to_be_known(&leftover) => tell!("nvpoll: warning: {leftover}"),
+            Ok(_) => {}
+            Err(error) => told(error),
+        }),
     }
 }
 
@@ -178,8 +186,21 @@ enum Plan {
     Give,
 }
 
+/// A signal does not end the process in the middle of a drive, when no driver may have it, but
+/// after it.
+fn stop_between_drives() -> Result<Arc<Control>, Failure> {
+    let control = Arc::new(Control::new());
+    signals::on_signals(&control, "stopping when this drive is done", "still at this drive")?;
+    Ok(control)
+}
+
+fn stopped(address: &PciAddress, done: &str) -> Failure {
+    Failure::failed(format!("stopped by a signal before {address} was {done}"))
+}
+
 /// `nvpoll bind`
 pub fn bind(args: &BindArgs) -> Done {
+    let control = stop_between_drives()?;
     let host = Host::system();
     let user = args.user.as_deref().map(|name| user(&host, name)).transpose()?;
     // All are resolved and asked for before the first is touched.
@@ -191,6 +212,9 @@ pub fn bind(args: &BindArgs) -> Done {
         .map(|drive| plan_bind(&host, drive, &wish, user.as_ref()))
         .collect::<Result<_, _>>()?;
     for (drive, plan) in drives.iter().zip(plans) {
+        if control.is_stopped() {
+            return Err(stopped(&drive.address, "bound"));
+        }
         let given = match plan {
             Plan::Take(binding) => take(&host, drive, &binding, user.as_ref())?,
             Plan::Give => match &user {
@@ -231,6 +255,11 @@ fn plan_bind(
         (Some(_), Some(Holder::Persistent), Some(driver)) => (Plan::Give, driver),
         _ => {
             let binding = may_bind(host, drive, wish)?;
+            let found = preflight::contents_of(host, drive)?;
+            if !found.is_empty() {
+                let (address, found) = (drive.address, found.join(", "));
+                tell!("nvpoll: {address} holds {found}; reading leaves it as it is");
+            }
             let driver = binding.driver;
             (Plan::Take(binding), driver)
         }
@@ -286,14 +315,19 @@ pub fn warn_without_iommu(host: &Host, drive: &Drive, driver: UserDriver) {
 
 /// `nvpoll unbind`
 pub fn unbind(args: &UnbindArgs) -> Done {
+    let control = stop_between_drives()?;
     let host = Host::system();
-    let addresses = if args.all { all_left(&host)? } else { named(&host, &args.targets)? };
-    if addresses.is_empty() {
+    let mut worst = 0;
+    let addresses =
+        if args.all { all_left(&host, &mut worst)? } else { named(&host, &args.targets)? };
+    if addresses.is_empty() && worst == 0 {
         say!("nothing to give back: nvpoll has taken no drive here")?;
     }
     let options = GiveBackOptions { to: args.to.clone() };
-    let mut worst = 0;
     for address in addresses {
+        if control.is_stopped() {
+            return Err(stopped(&address, "given back"));
+        }
         match host.give_back(address, &options) {
             Ok(given) => {
                 say!("{}", describe(&given))?;
@@ -301,21 +335,26 @@ pub fn unbind(args: &UnbindArgs) -> Done {
             }
             Err(error) => {
                 tell!("nvpoll: {error}");
-                let failure = Failure::from(error);
-                worst = worst.max(match failure.kind {
-                    FailureKind::Failed => 1,
-                    _ => failure.exit_status(),
-                });
+                worst = worst.max(Failure::from(error).exit_status());
             }
         }
     }
     Ok(worst)
 }
 
-/// Every drive that nvpoll has taken, but for those that a living process holds.
-fn all_left(host: &Host) -> Result<Vec<PciAddress>, Failure> {
+/// Every drive that nvpoll has taken, but for those that a living process holds. A record that
+/// cannot be trusted is told, and raises the exit status to be; the others are given back.
+fn all_left(host: &Host, worst: &mut u8) -> Result<Vec<PciAddress>, Failure> {
     let mut addresses = Vec::new();
-    for leftover in host.leftovers()? {
+    for leftover in host.leftovers_one_by_one()? {
+        let leftover = match leftover {
+            Ok(leftover) => leftover,
+            Err(error) => {
+                tell!("nvpoll: {error}");
+                *worst = (*worst).max(Failure::from(error).exit_status());
+                continue;
+            }
+        };
         if leftover.alive && !matches!(leftover.holder, Holder::Persistent) {
             say!("left alone: {leftover}")?;
         } else {

@@ -4,7 +4,7 @@ use super::Done;
 use super::args::IdentifyArgs;
 use super::out::say;
 use crate::failure::Failure;
-use crate::preflight::{Subject, What};
+use crate::preflight::{self, Subject, What};
 use nvpoll_engine::OpenOptions;
 use nvpoll_engine::inspect::{Inspection, inspect};
 use nvpoll_host::Host;
@@ -16,6 +16,7 @@ pub fn identify(args: &IdentifyArgs) -> Done {
     let target = match &subject.what {
         What::Soft(options) => nvpoll_engine::Target::Soft(options.clone()),
         What::Drive { drive, .. } if subject.is_bound() => {
+            preflight::check_undriven(&host, drive)?;
             nvpoll_engine::Target::Pci(drive.address)
         }
         What::Drive { drive, .. } => match &drive.controller {

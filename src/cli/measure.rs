@@ -15,7 +15,7 @@ use crate::workload::{Suite, Workload};
 use nvpoll_engine::EngineKind;
 use nvpoll_host::{Holder, Host, TakeOptions, UserDriver};
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Ramp and runtime in seconds where a target was named.
@@ -235,16 +235,33 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
             }
         }
     }
+    check_json(common.json.as_deref(), columns)?;
     if plan.writes() {
-        let mut subjects: Vec<&Subject> = Vec::new();
-        for subject in columns.iter().flat_map(|column| &column.subjects) {
-            if !subjects.iter().any(|other| other.name == subject.name) {
-                subjects.push(subject);
+        let mut subjects: Vec<(EngineKind, &Subject)> = Vec::new();
+        let all = columns.iter().flat_map(|c| c.subjects.iter().map(|subject| (c.kind, subject)));
+        for (kind, subject) in all {
+            if !subjects.iter().any(|(_, other)| other.name == subject.name) {
+                subjects.push((kind, subject));
             }
         }
-        preflight::check_writes(host, &subjects, &common.destroy_data)?;
+        preflight::check_writes(host, &subjects, &common.destroy_data, common.transport.options())?;
     }
     Ok(())
+}
+
+/// The result's file must not be what is measured, nor any other device.
+fn check_json(json: Option<&Path>, columns: &[Column]) -> Result<(), Failure> {
+    let Some(path) = json.filter(|path| *path != Path::new("-")) else { return Ok(()) };
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let is_it = |file: &PathBuf| file.canonicalize().is_ok_and(|file| file == real);
+    let mut subjects = columns.iter().flat_map(|column| &column.subjects);
+    if subjects.any(|s| matches!(&s.what, What::File { path, .. } if is_it(path))) {
+        let path = path.display();
+        return Err(Failure::refused(format!(
+            "--json {path}: this file is a target, and the result would take its place; name another file"
+        )));
+    }
+    crate::report::check_destination(path).map_err(|error| Failure::refused(error.to_string()))
 }
 
 /// Whether an engine that needs a bound drive may have this one. `run` takes no drive by itself:
@@ -282,7 +299,10 @@ fn check_bound(
     let held = leftovers.iter().find(|leftover| {
         leftover.address == drive.address && leftover.holder != Holder::Persistent
     });
-    held.map_or(Ok(()), |held| Err(Failure::refused(held.to_string())))
+    if let Some(held) = held {
+        return Err(Failure::refused(held.to_string()));
+    }
+    preflight::check_undriven(host, drive)
 }
 
 /// Checks, runs, and reports.
@@ -294,6 +314,8 @@ fn execute(
     control: &Control,
     headline: &str,
 ) -> Done {
+    let mut hands = HostHands::new(host.clone(), take_options(common), plan.writes());
+    hands.hold_bound(columns)?;
     check(host, plan, columns, common)?;
     let to_stdout = common.json.as_deref() == Some(Path::new("-"));
     let file = common.json.as_deref().filter(|_| !to_stdout);
@@ -315,7 +337,6 @@ fn execute(
     };
     let mut progress = Progress::new(plan, Box::new(save_round));
     let cpus = common.cpu_list()?;
-    let mut hands = HostHands::new(host.clone(), take_options(common));
     let outcome = run_plan(plan, columns, &cpus, control, &mut hands, &mut progress);
     progress.finish();
     let outcome = outcome?;

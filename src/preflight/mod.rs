@@ -3,12 +3,14 @@
 //!
 //! # What it does not do
 //!
-//! It changes nothing. Taking a drive from the kernel is the run's, and `nvpoll-host` asks once more
-//! then, under a lock.
+//! It changes nothing on a drive; a bound one that is to be written is opened and read. Taking a
+//! drive from the kernel is the run's, and `nvpoll-host` asks once more then, under a lock.
 
 #[cfg(target_os = "linux")]
 mod binding;
 mod consent;
+#[cfg(target_os = "linux")]
+mod contents;
 #[cfg(target_os = "linux")]
 pub mod doctor;
 #[cfg(target_os = "linux")]
@@ -21,6 +23,8 @@ pub mod user_access;
 #[cfg(target_os = "linux")]
 pub use binding::{BindWish, Binding, may_bind};
 pub use consent::check_writes;
+#[cfg(target_os = "linux")]
+pub use contents::contents_of;
 pub use scratch::{SCRATCH_BYTES, Scratch};
 pub use subject::{Subject, What};
 
@@ -99,6 +103,20 @@ fn check_driver(
         }
     }
     Ok(true)
+}
+
+/// Whether no other process drives a bound drive: not every transport keeps a second one out, and
+/// opening a controller resets it.
+///
+/// # Errors
+/// Refused, with the process that does.
+#[cfg(target_os = "linux")]
+pub fn check_undriven(host: &Host, drive: &nvpoll_host::Drive) -> Result<(), Failure> {
+    let uses = host.survey()?.uses(drive);
+    let driven = uses.iter().find(|found| found.kind == nvpoll_host::UseKind::UserspaceDriver);
+    driven.map_or(Ok(()), |found| {
+        Err(Failure::refused(format!("{found}; wait until that ends, or end it")))
+    })
 }
 
 /// The engine for `subject` when none was asked for, and why it is this one.

@@ -124,6 +124,7 @@ impl Report {
 /// # Errors
 /// [`ReportError::Io`]; a file that was there before is then as it was.
 pub fn write_whole(path: &Path, text: &str) -> Result<(), ReportError> {
+    super::check_destination(path)?;
     let fail = |what| move |error| ReportError::Io { path: path.to_owned(), what, error };
     match fs::metadata(path) {
         Ok(found) if !found.is_file() => {

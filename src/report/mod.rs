@@ -11,6 +11,7 @@
 
 mod assemble;
 mod columns;
+mod destination;
 mod diff;
 mod environment;
 mod figures;
@@ -28,6 +29,7 @@ mod sample;
 pub mod table;
 
 pub use assemble::{Ran, RoundResult};
+pub use destination::check_destination;
 pub use diff::Diff;
 pub use environment::{ClockFacts, Environment, Machine};
 pub use highlights::{Highlight, HighlightKind};

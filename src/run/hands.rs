@@ -2,23 +2,53 @@
 
 use super::session::{Column, Hands, Observer};
 use crate::failure::Failure;
-use crate::preflight::{Subject, What};
+use crate::preflight::{self, Subject, What};
 use nvpoll_engine::Target;
-use nvpoll_host::{Drive, Host, TakeOptions, Taken, UserDriver};
+use nvpoll_host::{Drive, Hold, Host, HostError, TakeOptions, Taken, UserDriver};
+use nvpoll_spec::PciAddress;
+use std::io::ErrorKind;
 
 /// Takes drives through `nvpoll-host`. What it took goes back when it is dropped, on every way out
 /// of the process but a kill; after that, `nvpoll unbind --all` does.
+///
+/// Before a stack writes through the kernel it looks once more whether anything uses what is
+/// written: a drive that came back may have been mounted since. While it writes, the engine's own
+/// exclusive open keeps others from that.
 #[derive(Debug)]
 pub struct HostHands {
     host: Host,
     options: TakeOptions,
+    writes: bool,
     taken: Vec<Taken>,
+    /// Of drives that were bound before, by their addresses.
+    holds: Vec<(PciAddress, Hold)>,
 }
 
 impl HostHands {
-    /// Hands that hold nothing, and take as `options` say.
-    pub fn new(host: Host, options: TakeOptions) -> Self {
-        Self { host, options, taken: Vec::new() }
+    /// Hands that hold nothing yet and take as `options` say, for a plan that `writes` or does not.
+    pub fn new(host: Host, options: TakeOptions, writes: bool) -> Self {
+        Self { host, options, writes, taken: Vec::new(), holds: Vec::new() }
+    }
+
+    /// Becomes the one nvpoll process on every bound drive of `columns`, before it is opened.
+    ///
+    /// # Errors
+    /// When another process is, with its name and id.
+    pub fn hold_bound(&mut self, columns: &[Column]) -> Result<(), Failure> {
+        let subjects = columns.iter().flat_map(|column| &column.subjects);
+        for subject in subjects.filter(|subject| subject.is_bound()) {
+            let What::Drive { drive, .. } = &subject.what else { continue };
+            if self.holds.iter().any(|(held, _)| *held == drive.address) {
+                continue;
+            }
+            match self.host.hold(drive.address) {
+                Ok(hold) => self.holds.push((drive.address, hold)),
+                // A user to whom the node was given but no lock: the kernel keeps two apart.
+                Err(HostError::Io { ref source, .. }) if is_refusal(source.kind()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn take(
@@ -30,16 +60,39 @@ impl HostHands {
         if self.taken.iter().any(|taken| taken.address() == drive.address) {
             return Ok(());
         }
+        self.host.check_same(drive)?;
+        preflight::contents_of(&self.host, &self.host.drive(drive.address)?)?;
         observer.doing(&format!("taking {} from the kernel for {}", drive.address, driver.name()));
         self.taken.push(self.host.take(drive, driver, &self.options)?);
         Ok(())
     }
+
+    /// Looks once more at what a kernel engine is about to write.
+    fn check_unused(&self, column: &Column) -> Result<(), Failure> {
+        for subject in &column.subjects {
+            let target = match &subject.what {
+                What::Soft(_) | What::Null | What::File { is_scratch: true, .. } => continue,
+                What::Drive { drive, nsid } => nvpoll_host::Target::Drive {
+                    drive: Box::new(self.host.drive(drive.address)?),
+                    namespace: Some(*nsid),
+                },
+                What::Block { .. } | What::File { .. } => self.host.resolve(&subject.name)?,
+            };
+            self.host.may_write(&subject.name, &target)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 impl Hands for HostHands {
     fn ready(&mut self, column: &Column, observer: &mut dyn Observer) -> Result<(), Failure> {
         let Some(driver) = column.kind.info().driver.and_then(UserDriver::from_name) else {
-            return self.give_back(observer);
+            self.give_back(observer)?;
+            return if self.writes { self.check_unused(column) } else { Ok(()) };
         };
         if self.taken.iter().any(|taken| taken.driver() != driver) {
             self.give_back(observer)?;
@@ -53,6 +106,11 @@ impl Hands for HostHands {
     }
 
     fn targets(&self, column: &Column) -> Result<Vec<(Target, u32)>, Failure> {
+        for subject in &column.subjects {
+            if let What::Drive { drive, .. } = &subject.what {
+                self.host.check_same(drive)?;
+            }
+        }
         let subjects = column.subjects.iter();
         subjects.map(|subject| subject.engine_target(&self.host, column.kind)).collect()
     }
@@ -88,5 +146,16 @@ impl Hands for HostHands {
             }
         }
         if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
+    }
+}
+
+impl Drop for HostHands {
+    fn drop(&mut self) {
+        for (address, hold) in self.holds.drain(..) {
+            // The lock file of a handed-over drive is its user's, and stays with its record.
+            if matches!(self.host.record(address), Ok(None)) {
+                hold.remove();
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ mod bad_input;
 mod compare;
 mod data;
 mod doctor;
+mod in_use;
 mod machine;
 mod metadata;
 mod pattern;

@@ -7,7 +7,7 @@ use nvpoll_spec::{CLASS_NVME, PciAddress};
 use serde::Serialize;
 
 use crate::Host;
-use crate::error::HostError;
+use crate::error::{HostError, printable};
 use crate::state::Record;
 use crate::sysfs;
 
@@ -53,6 +53,10 @@ pub struct Drive {
     pub physical_function: Option<PciAddress>,
     /// What was recorded when nvpoll took it; `None` when nvpoll has not.
     pub record: Option<Record>,
+    /// The kernel's number of its sysfs folder, which another device at the same address does not
+    /// have.
+    #[serde(skip)]
+    pub(crate) inode: u64,
 }
 
 /// One namespace as the kernel shows it.
@@ -238,6 +242,21 @@ impl Host {
         }
     }
 
+    /// Whether the device at a drive's address is still the one that was read: nobody has put
+    /// another in its place.
+    ///
+    /// # Errors
+    /// [`HostError::Replaced`] when it is another, or none.
+    pub fn check_same(&self, drive: &Drive) -> Result<(), HostError> {
+        let seen = match self.drive(drive.address) {
+            Ok(now) if now.inode == drive.inode && serials_agree(&now, drive) => return Ok(()),
+            Ok(now) => format!("{} is there now", now.label()),
+            Err(_) => "nothing is there now".to_owned(),
+        };
+        let (address, was) = (drive.address, drive.label());
+        Err(HostError::Replaced { address, was, seen })
+    }
+
     pub(crate) fn device_dir(&self, address: &PciAddress) -> PathBuf {
         self.path("/sys/bus/pci/devices").join(address.to_string())
     }
@@ -246,7 +265,7 @@ impl Host {
         let dir = self.device_dir(&address);
         let controller = controller_of(&dir);
         let ctrl_dir = controller.as_ref().map(|name| dir.join("nvme").join(name));
-        let of_kernel = |name: &str| sysfs::value(ctrl_dir.as_ref()?.join(name)).map(trimmed);
+        let of_kernel = |name: &str| sysfs::value(ctrl_dir.as_ref()?.join(name)).and_then(identity);
         // A record of another device that sat here before says nothing about this one.
         let record = record.filter(|record| record.is_about(self)).cloned();
         let recorded = |pick: fn(&Record) -> &Option<String>| pick(record.as_ref()?).clone();
@@ -274,6 +293,7 @@ impl Host {
             physical_function: sysfs::link_name(dir.join("physfn"))
                 .and_then(|name| name.parse().ok()),
             record,
+            inode: self.device_inode(&address).unwrap_or(0),
         }
     }
 
@@ -496,8 +516,10 @@ fn link(dir: &Path, which: &str) -> Option<Link> {
     sane.then_some(Link { speed_gts, width })
 }
 
-fn trimmed(text: String) -> String {
-    text.trim().to_owned()
+/// A string of the controller's own, which may hold anything; all blanks is no name.
+fn identity(text: String) -> Option<String> {
+    let text = text.trim();
+    (!text.is_empty()).then(|| printable(text))
 }
 
 impl Host {
@@ -505,6 +527,14 @@ impl Host {
     pub(crate) fn device_inode(&self, address: &PciAddress) -> io::Result<u64> {
         use std::os::unix::fs::MetadataExt;
         Ok(std::fs::metadata(self.device_dir(address))?.ino())
+    }
+}
+
+/// Whether two readings may be of one drive; one that is not known says nothing.
+fn serials_agree(now: &Drive, then: &Drive) -> bool {
+    match (&now.serial, &then.serial) {
+        (Some(now), Some(then)) => now == then,
+        _ => true,
     }
 }
 

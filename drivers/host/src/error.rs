@@ -64,6 +64,29 @@ pub enum HostError {
     #[error("{0}")]
     Refused(Box<Refusal>),
 
+    /// What is to be written is in use, or could not be examined.
+    #[error("{name} is in use and is not written: {}; end these uses first", Listed(uses))]
+    InUse {
+        /// What the user typed.
+        name: String,
+        /// The evidence; never empty.
+        uses: Vec<Use>,
+    },
+
+    /// Another device is where a drive was.
+    #[error(
+        "{address}: this is not the drive any more that was looked at ({was}; {seen}); start \
+         again, and name the drive that is meant"
+    )]
+    Replaced {
+        /// Where.
+        address: PciAddress,
+        /// Model and serial number of the drive that was meant.
+        was: String,
+        /// What is there now.
+        seen: String,
+    },
+
     /// Another nvpoll process has the drive.
     #[error("{address}: {by} has this drive; wait until it ends, or end it")]
     Held {
@@ -119,6 +142,8 @@ impl HostError {
                 ErrorKind::Usage
             }
             Self::Refused(_)
+            | Self::InUse { .. }
+            | Self::Replaced { .. }
             | Self::Held { .. }
             | Self::AlreadyTaken { .. }
             | Self::State { .. } => ErrorKind::Refused,
@@ -140,6 +165,7 @@ impl HostError {
     pub fn uses(&self) -> &[Use] {
         match self {
             Self::Refused(refusal) => &refusal.uses,
+            Self::InUse { uses, .. } => uses,
             _ => &[],
         }
     }
@@ -205,6 +231,24 @@ fn remedy_of(error: &io::Error) -> &'static str {
     }
 }
 
+/// Text that somebody else chose (a process's name, a mount point, what a device says of itself),
+/// fit for a terminal and a line: control characters are shown, not sent.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
+struct Listed<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_list(f, self.0)
+    }
+}
+
 /// `a; b; and 3 more`.
 pub(crate) fn write_list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, all: &[T]) -> fmt::Result {
     for (index, item) in all.iter().take(limits::NAMES_IN_MESSAGE_MAX).enumerate() {
@@ -223,13 +267,14 @@ mod tests {
 
     #[test]
     fn a_long_list_says_what_it_leaves_out() {
-        struct All(Vec<u32>);
-        impl fmt::Display for All {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write_list(f, &self.0)
-            }
-        }
-        assert_eq!(All(vec![1, 2]).to_string(), "1; 2");
-        assert_eq!(All((0..10).collect()).to_string(), "0; 1; 2; 3; 4; 5; 6; 7; and 2 more");
+        assert_eq!(Listed(&[1, 2]).to_string(), "1; 2");
+        let ten: Vec<u32> = (0..10).collect();
+        assert_eq!(Listed(&ten).to_string(), "0; 1; 2; 3; 4; 5; 6; 7; and 2 more");
+    }
+
+    #[test]
+    fn what_others_named_cannot_steer_a_terminal() {
+        assert_eq!(printable("sleep\x1b[2J\nnvpoll: fine"), "sleep\\u{1b}[2J\\nnvpoll: fine");
+        assert_eq!(printable("/mnt/Größe a"), "/mnt/Größe a");
     }
 }

@@ -41,6 +41,9 @@ pub const PROC_FILE_BYTES_MAX: u64 = 64 << 20;
 /// One record of a taken drive.
 pub const RECORD_BYTES_MAX: u64 = 256 << 10;
 
+/// What a lock file says of its holder, in characters.
+pub const HOLDER_CHARS_MAX: usize = 80;
+
 /// Names below `/dev/disk` that a record keeps for one drive.
 pub const ALIASES_MAX: usize = 128;
 

@@ -23,7 +23,7 @@ use crate::kernel::Claim;
 use crate::limits;
 use crate::state::{Hold, Holder, RECORD_VERSION, Record, RecordedNamespace};
 use crate::sysfs;
-use crate::uses::{Use, UseKind};
+use crate::uses::UseKind;
 
 /// A kernel driver that hands a function to userspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -247,26 +247,19 @@ impl Host {
         self.check_unused(&drive, options).map(drop)
     }
 
-    /// Refuses a drive that anything uses. Handles that look like a passing visit (udev and blkid
-    /// open a node after each change) get a moment to end.
+    /// Refuses a drive that anything uses.
     fn check_unused(&self, drive: &Drive, options: &TakeOptions) -> Result<Vec<Claim>, HostError> {
-        let passing = |found: &Use| matches!(found.kind, UseKind::OpenHandle | UseKind::Claimed);
-        let deadline = self.kernel.elapsed() + limits::VISITORS_MAX;
-        loop {
-            let (mut uses, claims) = self.survey()?.uses_and_claims(drive);
+        let found = self.without_visitors(|survey| {
+            let (mut uses, claims) = survey.uses_and_claims(drive);
             if options.allow_shared {
                 uses.retain(|found| found.kind != UseKind::SharedNamespace);
             }
-            if uses.is_empty() {
-                return Ok(claims);
-            }
-            drop(claims);
-            if self.kernel.elapsed() >= deadline || !uses.iter().all(passing) {
-                let refusal = Refusal { address: drive.address, drive: drive.label(), uses };
-                return Err(HostError::Refused(Box::new(refusal)));
-            }
-            self.kernel.pause(limits::VISITORS_INTERVAL);
-        }
+            (uses, claims)
+        })?;
+        found.map_err(|uses| {
+            let refusal = Refusal { address: drive.address, drive: drive.label(), uses };
+            HostError::Refused(Box::new(refusal))
+        })
     }
 
     fn new_record(&self, drive: &Drive, driver: UserDriver, options: &TakeOptions) -> Record {

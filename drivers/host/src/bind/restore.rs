@@ -128,6 +128,10 @@ impl Host {
             given.outcome = Outcome::EarlierBoot;
         } else if !record.is_about(self) {
             given.outcome = Outcome::Gone;
+            // It is the machine's, not the drive's, and would stay on.
+            if let Err(failed) = self.restore_noiommu_mode(record) {
+                return Err(change_error(address, vec![failed]));
+            }
         } else {
             let was_changed = self.current_driver(address) != record.driver;
             if was_changed {

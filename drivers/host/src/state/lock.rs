@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nvpoll_spec::PciAddress;
 
 use crate::Host;
-use crate::error::HostError;
+use crate::error::{HostError, printable};
 use crate::limits;
 use crate::state::Holder;
 use crate::sysfs;
@@ -30,8 +30,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Removes the lock file, while it is still locked.
-    pub(crate) fn remove(self) {
+    /// Removes the lock file, while it is still locked: for a drive without a record.
+    pub fn remove(self) {
         // Whoever waits with this file open finds that the path leads elsewhere and tries again.
         let _ = fs::remove_file(&self.path);
     }
@@ -77,8 +77,9 @@ impl Host {
     }
 
     fn lock_holder(&self, address: PciAddress, path: &Path) -> String {
+        // A handed-over drive's lock is its user's, who may write what he likes into it.
         if let Some(name) = sysfs::value(path) {
-            return name;
+            return printable(&name.chars().take(limits::HOLDER_CHARS_MAX).collect::<String>());
         }
         match self.load_record(address) {
             Ok(Some(record)) => match record.holder {

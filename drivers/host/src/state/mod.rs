@@ -142,12 +142,20 @@ pub struct Leftover {
     pub driver_now: Option<String>,
     /// The driver that it had.
     pub driver_found: Option<String>,
+    /// The driver that it was taken for.
+    pub taken_for: String,
 }
 
 impl Leftover {
     /// Whether its process is gone, so that only `nvpoll unbind` gives the drive back.
     pub fn is_orphan(&self) -> bool {
         !self.alive && matches!(self.holder, Holder::Process { .. })
+    }
+
+    /// Whether it was to be handed over, or given back again, and that did not come to its end:
+    /// `nvpoll bind` was killed at it, or works at it now.
+    pub fn is_unfinished(&self) -> bool {
+        self.holder == Holder::Persistent && self.driver_now.as_ref() != Some(&self.taken_for)
     }
 }
 
@@ -158,6 +166,15 @@ impl std::fmt::Display for Leftover {
         let found = self.driver_found.as_deref().unwrap_or(none);
         let Self { address, drive, .. } = self;
         match &self.holder {
+            Holder::Persistent if self.is_unfinished() => {
+                write!(
+                    f,
+                    "{address} ({drive}) is on {now}, between {found} and {}: ",
+                    self.taken_for
+                )?;
+                write!(f, "unless a `bind` or `unbind` works at it now, it was interrupted, and ")?;
+                write!(f, "`nvpoll unbind {address}` gives the drive back")
+            }
             Holder::Persistent => {
                 write!(f, "{address} ({drive}) is handed over to {now}, was on {found}; ")?;
                 write!(f, "`nvpoll unbind {address}` gives it back")
@@ -199,17 +216,34 @@ impl Host {
     /// # Errors
     /// When a record cannot be read or trusted.
     pub fn leftovers(&self) -> Result<Vec<Leftover>, HostError> {
-        let records = self.records()?.into_iter().filter(|record| record.is_of_this_boot(self));
-        Ok(records
-            .map(|record| Leftover {
-                address: record.address,
-                drive: record.label(),
-                alive: self.is_alive(&record.holder),
-                driver_now: sysfs::link_name(self.device_dir(&record.address).join("driver")),
-                driver_found: record.driver,
-                holder: record.holder,
-            })
-            .collect())
+        self.leftovers_one_by_one()?.into_iter().collect()
+    }
+
+    /// The same, so that a record which cannot be trusted does not hide the others.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or trusted.
+    pub fn leftovers_one_by_one(&self) -> Result<Vec<Result<Leftover, HostError>>, HostError> {
+        let records = self.recorded_addresses()?.into_iter().map(|address| self.record(address));
+        let leftover = |record: Result<Option<Record>, HostError>| match record {
+            Ok(Some(record)) if record.is_of_this_boot(self) => Some(Ok(self.leftover(record))),
+            // It may be removed between the listing and the reading.
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        };
+        Ok(records.filter_map(leftover).collect())
+    }
+
+    fn leftover(&self, record: Record) -> Leftover {
+        Leftover {
+            address: record.address,
+            drive: record.label(),
+            alive: self.is_alive(&record.holder),
+            driver_now: sysfs::link_name(self.device_dir(&record.address).join("driver")),
+            driver_found: record.driver,
+            taken_for: record.taken_for,
+            holder: record.holder,
+        }
     }
 
     pub(crate) fn records_by_address(&self) -> Result<BTreeMap<PciAddress, Record>, HostError> {

@@ -1,10 +1,11 @@
 //! The list of drives.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{FIRST, SECOND, address, drive, machine, plain};
 use crate::fake::{BOUND, MULTIPATH, Machine};
-use crate::{DevId, IommuGroup, Link, Node, Partition};
+use crate::{DevId, ErrorKind, IommuGroup, Link, Node, Partition};
 
 #[test]
 fn drives_without_kernel_multipath() {
@@ -161,4 +162,24 @@ fn the_list_is_stable_json() {
     assert_eq!(json["namespaces"][0]["node"], "/dev/nvme0n1");
     assert_eq!(json["numa_node"], serde_json::Value::Null);
     assert_eq!(json["iommu_group"]["id"], 2);
+}
+
+#[test]
+fn another_device_at_the_same_address_is_not_the_drive_that_was_looked_at() {
+    let (machine, host) = plain();
+    let before = drive(&host, FIRST);
+    host.check_same(&before).unwrap();
+    let serial = "/sys/bus/pci/devices/0000:00:04.0/nvme/nvme0/serial";
+    machine.write(serial, "D7\n");
+    let error = host.check_same(&before).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("serial D7 is there now"), "{error}");
+    machine.write(serial, "D0\n");
+    host.check_same(&before).unwrap();
+    // On a driver for userspace nothing tells the serial number, but the folder is another.
+    machine.link("/sys/bus/pci/devices/0000:00:04.0", "../../../devices/pci0000:00/0000:00:05.0");
+    host.check_same(&before).unwrap_err();
+    fs::remove_file(machine.path("/sys/bus/pci/devices/0000:00:04.0")).unwrap();
+    let error = host.check_same(&before).unwrap_err();
+    assert!(error.to_string().contains("nothing is there now"), "{error}");
 }

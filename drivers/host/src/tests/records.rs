@@ -193,7 +193,51 @@ fn a_drive_that_was_swapped_is_left_alone() {
     machine.write(&format!("{dir}/class"), "0x010802\n");
     machine.write(&format!("{dir}/driver_override"), "(null)\n");
     assert_eq!(drive(&host, FIRST).serial, None, "the record is about another drive");
+    // What was changed of the machine itself goes back all the same.
+    let mode = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+    machine.write(mode, "Y\n");
+    let record =
+        machine.read(RECORD).unwrap().replace("\"noiommu_mode\": null", "\"noiommu_mode\": \"N\"");
+    machine.write(RECORD, record);
     let given = host.give_back(address(FIRST), &GiveBackOptions::default()).unwrap();
     assert_eq!(given.outcome, Outcome::Gone);
+    assert_eq!(machine.read(mode).as_deref(), Some("N"));
     assert_eq!(host.records().unwrap(), []);
+}
+
+#[test]
+fn a_record_that_cannot_be_trusted_does_not_hide_the_others() {
+    let (machine, host) = plain();
+    hand_over(&host);
+    machine.write("/run/nvpoll/0000:00:05.0.json", "nonsense");
+    host.leftovers().unwrap_err();
+    let all = host.leftovers_one_by_one().unwrap();
+    assert_eq!(all.len(), 2);
+    assert_eq!(all[0].as_ref().unwrap().address, address(FIRST));
+    assert_eq!(all[1].as_ref().unwrap_err().kind(), ErrorKind::Refused);
+    let given = host.give_back(address(FIRST), &GiveBackOptions::default()).unwrap();
+    assert_eq!(given.outcome, Outcome::Restored);
+}
+
+#[test]
+fn a_hand_over_that_was_interrupted_is_told() {
+    let (machine, host) = plain();
+    hand_over(&host);
+    assert!(!host.leftovers().unwrap()[0].is_unfinished());
+    fs::remove_file(machine.path("/sys/bus/pci/devices/0000:00:04.0/driver")).unwrap();
+    let left = host.leftovers().unwrap().remove(0);
+    assert!(left.is_unfinished() && !left.is_orphan());
+    let text = left.to_string();
+    assert!(text.contains("is on no driver, between nvme and vfio-pci"), "{text}");
+    assert!(text.contains("nvpoll unbind 0000:00:04.0"), "{text}");
+}
+
+#[test]
+fn what_a_user_writes_into_his_lock_cannot_steer_a_terminal() {
+    let (machine, host) = plain();
+    let held = host.hold(address(FIRST)).unwrap();
+    machine.write("/run/nvpoll/0000:00:04.0.lock", format!("\x1b[2J{}", "x".repeat(1000)));
+    let text = host.hold(address(FIRST)).unwrap_err().to_string();
+    assert!(text.contains(r"\u{1b}[2Jxx") && text.len() < 250, "{text}");
+    drop(held);
 }

@@ -4,7 +4,9 @@ use std::fs;
 
 use super::{FIRST, SECOND, drive, machine, plain};
 use crate::fake::{MULTIPATH, Machine};
-use crate::{DevId, Drive, Host, HostError, Node, TakeOptions, Use, UseKind, UserDriver};
+use crate::{
+    DevId, Drive, ErrorKind, Host, HostError, Node, TakeOptions, Use, UseKind, UserDriver,
+};
 
 fn uses(host: &Host) -> Vec<Use> {
     host.uses(&drive(host, FIRST)).unwrap()
@@ -422,4 +424,27 @@ fn a_visitor_that_leaves_in_time_is_waited_for() {
     let first = drive(&host, FIRST);
     let taken = host.take(&first, UserDriver::VfioPci, &TakeOptions::default()).unwrap();
     taken.give_back().unwrap();
+}
+
+#[test]
+fn what_is_written_must_be_unused_whatever_its_name() {
+    let (machine, host) = plain();
+    let target = host.resolve("/dev/nvme0n1").unwrap();
+    host.may_write("/dev/nvme0n1", &target).unwrap();
+    machine.mount("36 22 259:1 / /mnt/a\\040b rw - ext4 /dev/nvme0n1p1 rw");
+    let error = host.may_write("disk", &target).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert_eq!(error.uses().len(), 1);
+    assert!(error.to_string().starts_with("disk is in use and is not written: /dev/"), "{error}");
+    assert!(error.to_string().contains("is mounted on /mnt/a b"), "{error}");
+}
+
+#[test]
+fn a_line_of_evidence_is_one_line() {
+    let (machine, host) = plain();
+    machine.process(99, "bad\x1b[2J\nnvpoll: fine");
+    machine.open(99, 5, "/dev/nvme0n1");
+    let text = uses(&host).iter().map(ToString::to_string).collect::<String>();
+    assert!(text.contains(r"bad\u{1b}[2J\nnvpoll"), "{text}");
+    assert!(!text.contains(char::is_control), "{text}");
 }

@@ -18,7 +18,7 @@ use self::layers::Layer;
 use self::mounts::{Mount, Swap};
 use crate::Host;
 use crate::drive::{Drive, sectors_bytes};
-use crate::error::HostError;
+use crate::error::{HostError, printable};
 use crate::kernel::Claim;
 use crate::limits;
 use crate::signature::{self, Signature};
@@ -103,7 +103,23 @@ pub struct Use {
 }
 
 impl fmt::Display for Use {
+    /// One line, whatever others called their processes and folders.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&Evidence(self).to_string()))
+    }
+}
+
+struct Evidence<'a>(&'a Use);
+
+impl fmt::Display for Evidence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(found) = self;
+        found.write(f)
+    }
+}
+
+impl Use {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.node.display())?;
         if let Some(on) = &self.on {
             write!(f, " (on {})", on.display())?;
@@ -192,6 +208,38 @@ impl Host {
         Ok(self.survey()?.uses(drive))
     }
 
+    /// Whether nothing uses what is to be written: a drive with all that is on it, another block
+    /// device, or a file. `name` is what the user typed.
+    ///
+    /// # Errors
+    /// [`HostError::InUse`] with the evidence; visitors that leave within
+    /// [`limits::VISITORS_MAX`] do not count.
+    pub fn may_write(&self, name: &str, target: &Target) -> Result<(), HostError> {
+        let found = self.without_visitors(|survey| survey.uses_and_claims_of(target))?;
+        found.map(drop).map_err(|uses| HostError::InUse { name: name.to_owned(), uses })
+    }
+
+    /// Looks until nothing is found, or nothing that may pass: udev and blkid open a node after
+    /// each change. The claims, or the uses.
+    pub(crate) fn without_visitors(
+        &self,
+        look: impl Fn(&Survey) -> (Vec<Use>, Vec<Claim>),
+    ) -> Result<Result<Vec<Claim>, Vec<Use>>, HostError> {
+        let passing = |found: &Use| matches!(found.kind, UseKind::OpenHandle | UseKind::Claimed);
+        let deadline = self.kernel.elapsed() + limits::VISITORS_MAX;
+        loop {
+            let (uses, claims) = look(&self.survey()?);
+            if uses.is_empty() {
+                return Ok(Ok(claims));
+            }
+            drop(claims);
+            if self.kernel.elapsed() >= deadline || !uses.iter().all(passing) {
+                return Ok(Err(uses));
+            }
+            self.kernel.pause(limits::VISITORS_INTERVAL);
+        }
+    }
+
     /// What lies on the drive's namespaces and partitions, as the kernel shows them. A drive
     /// without block nodes has no answer here: scan it through its own driver.
     ///
@@ -236,10 +284,14 @@ impl Survey {
 
     /// Everything that uses what a name led to.
     pub fn uses_of(&self, target: &Target) -> Vec<Use> {
+        self.uses_and_claims_of(target).0
+    }
+
+    fn uses_and_claims_of(&self, target: &Target) -> (Vec<Use>, Vec<Claim>) {
         match target {
-            Target::Drive { drive, .. } => self.uses(drive),
-            Target::Block { name, .. } => self.uses_of_blocks(std::slice::from_ref(name)).0,
-            Target::File { path, .. } => self.uses_of_file(path),
+            Target::Drive { drive, .. } => self.uses_and_claims(drive),
+            Target::Block { name, .. } => self.uses_of_blocks(std::slice::from_ref(name)),
+            Target::File { path, .. } => (self.uses_of_file(path), Vec::new()),
         }
     }
 
