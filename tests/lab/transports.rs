@@ -90,8 +90,8 @@ fn uio_and_no_iommu_mode() {
     said("no huge pages 1");
     said("VFIO group noiommu-0, physical addresses in huge pages, no IOMMU");
     said("UIO (uio0), physical addresses in huge pages, no IOMMU");
-    said("another nvpoll drives it");
-    said("second 1");
+    said("is driven from userspace through /dev/uio0 by nvpoll (pid ");
+    said("second 3");
     said("after: nvme nvme N");
     assert!(ran.stdout.contains("HugePages_Free:       64"), "huge pages leaked");
     kept(&ran, "vfio", 10);
