@@ -344,7 +344,7 @@ fn several_formats_at_once_and_never_over_an_input() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in.csv");
     fs::copy(data(PUBLISHED), &input).unwrap();
-    let names = ["a.md", "b.csv", "c.json", "d.fio.json", "e.txt"];
+    let names = ["a.md", "b.csv", "c.json", "d.fio.json", "e.txt", "f.html"];
     let outputs: Vec<PathBuf> = names.iter().map(|name| folder.path().join(name)).collect();
     let mut arguments = vec![input.as_os_str()];
     for output in &outputs {

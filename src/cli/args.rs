@@ -48,7 +48,7 @@ pub enum Command {
     /// Drives are taken from the kernel and given back as needed, also after Ctrl-C. Rounds are
     /// interleaved (A B B A). Without a target a soft drive and a scratch file stand in.
     Compare(CompareArgs),
-    /// Result files, from any machine and system, as one table or document
+    /// Result files, from any machine and system, as one table, page or document
     ///
     /// Reads results of `--json`, fio's JSON (`--output-format=json` or `json+`) and published tables as
     /// CSV, and puts rows of the same workload side by side. Two stacks are compared where they ran on the

@@ -21,8 +21,8 @@ pub struct ReportArgs {
     /// The format [default: what the output's name says, else the table]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
-    /// Where it goes, instead of stdout; may be given several times (table.md, figures.csv, report.json,
-    /// jobs.fio.json, or a folder for fio's files)
+    /// Where it goes, instead of stdout; may be given several times (page.html, table.md, figures.csv,
+    /// report.json, jobs.fio.json, or a folder for fio's files)
     #[arg(long, short, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// I/Os in flight that rows which count none are held against by Little's law [default: what most
@@ -78,7 +78,7 @@ fn targets(args: &ReportArgs) -> Result<Vec<Target>, Failure> {
         let default = if stdout { Some(Format::Table) } else { Format::of(path) };
         let format = args.format.or(default).ok_or_else(|| {
             Failure::usage(format!(
-                "--output {}: its name says no format; end it in .md, .csv, .json, .fio.json or .txt, or \
+                "--output {}: its name says no format; end it in .md, .csv, .json, .fio.json, .html or .txt, or \
                  name one with --format",
                 path.display()
             ))

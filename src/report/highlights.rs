@@ -164,7 +164,7 @@ fn caveats<'a>(rows: impl Iterator<Item = (&'a Block, &'a Figures)>) -> Vec<Stri
     let mut refuted: Vec<String> = Vec::new();
     let mut other: Vec<String> = Vec::new();
     for (block, row) in rows {
-        let at = format!("{} at {}", row.stack, block.workload.short());
+        let at = format!("{} at {}", row.stack, block.title);
         let has = |kind: &MarkKind| row.marks.iter().any(|mark| mark.kind == *kind);
         if has(&MarkKind::LittlesLaw) && !refuted.contains(&at) {
             refuted.push(at.clone());

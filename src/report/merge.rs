@@ -42,6 +42,7 @@ impl Merged {
         for block in &mut blocks {
             name_apart(&mut block.rows, &renames);
             block.pairs = pairs::pairs(&block.rows, &sources);
+            mark_apart(block);
         }
         let highlights = highlights::highlights(&blocks, &sources);
         Self {
@@ -56,6 +57,32 @@ impl Merged {
     /// The file that a row is from.
     pub fn source(&self, row: &Figures) -> Option<&Source> {
         self.sources.get(row.source)
+    }
+}
+
+/// Marks what is held against nothing before it: a ratio between drives would be one of drives as much as
+/// of stacks.
+fn mark_apart(block: &mut Block) {
+    let apart: Vec<String> = block
+        .rows
+        .iter()
+        .skip(1)
+        .filter(|row| block.to_first(&row.stack).is_none())
+        .map(|row| row.stack.clone())
+        .collect();
+    let on = |row: &Figures| {
+        row.target.clone().unwrap_or_else(|| "drives that its file does not name".to_owned())
+    };
+    let Some(first) = block.rows.first().map(|first| format!("{} on {}", first.stack, on(first)))
+    else {
+        return;
+    };
+    for row in block.rows.iter_mut().filter(|row| apart.contains(&row.stack)) {
+        let text = format!(
+            "ran on {}, and {first}: not known to be the same drives, so the two are not compared",
+            on(row)
+        );
+        row.marks.push(Mark::new(MarkKind::DifferentTargets, text));
     }
 }
 

@@ -145,7 +145,8 @@ impl Input {
             Err(error) => return Err(ReportError::NotJson { path: path.to_owned(), error }.into()),
         };
         if value.get("schema").is_some() {
-            return Ok(ours::convert(Report::parse(whole, path)?, path));
+            let report = Report::parse(whole, path)?;
+            return Ok(ours::convert(plain_report(report), path));
         }
         if value.get("fio version").is_some() || value.get("jobs").is_some() {
             return fio::convert(&value, path);
@@ -155,7 +156,7 @@ impl Input {
 
     fn new(path: &Path, kind: SourceKind) -> Self {
         let source = Source {
-            file: path.display().to_string(),
+            file: plain(&path.display().to_string()),
             kind,
             label: String::new(),
             complete: true,
@@ -197,9 +198,31 @@ fn kind(bytes: &[u8]) -> Looks<'_> {
     }
 }
 
-/// A name from a file, as one short line: control characters would play with a terminal.
+/// Text without control characters, which would play with a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A name from a file, as one short line.
 fn name(text: &str) -> String {
-    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let short: String = plain.take(NAME_CHARS_MAX).collect();
+    let short: String = plain(text).chars().take(NAME_CHARS_MAX).collect();
     short.trim().to_owned()
+}
+
+/// The same result with plain text all through: models, marks and command lines are shown, too.
+fn plain_report(report: Report) -> Report {
+    let cleaned = serde_json::to_value(&report).map(plain_value).and_then(serde_json::from_value);
+    cleaned.unwrap_or(report)
+}
+
+fn plain_value(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => Value::String(plain(&text)),
+        Value::Array(items) => items.into_iter().map(plain_value).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(key, value)| (plain(&key), plain_value(value))).collect()
+        }
+        other => other,
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod csv;
 mod fio_json;
+mod html;
 mod json;
 mod markdown;
 mod text;
@@ -23,6 +24,8 @@ pub enum Format {
     Json,
     /// What fio writes; as a folder, one file a workload and stack, as fio-plot wants them
     FioJson,
+    /// One page with charts, that needs neither network nor script
+    Html,
 }
 
 impl Format {
@@ -33,6 +36,8 @@ impl Format {
             (".fio.json", Self::FioJson),
             (".json", Self::Json),
             (".csv", Self::Csv),
+            (".html", Self::Html),
+            (".htm", Self::Html),
             (".md", Self::Markdown),
             (".markdown", Self::Markdown),
             (".txt", Self::Table),
@@ -53,6 +58,7 @@ impl Merged {
             Format::Csv => csv::write(self),
             Format::Json => json::write(self)?,
             Format::FioJson => fio_json::write(self)?,
+            Format::Html => html::write(self),
         })
     }
 

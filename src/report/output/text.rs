@@ -52,7 +52,7 @@ fn highlights(merged: &Merged, look: Look) -> String {
     }
     if let Some(left) = merged.highlights.len().checked_sub(HIGHLIGHTS_MAX).filter(|left| *left > 0)
     {
-        text += &format!("  and {left} more, in the other formats (--output report.md)\n");
+        text += &format!("  and {left} more, in the other formats (--output page.html)\n");
     }
     text
 }
