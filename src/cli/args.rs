@@ -6,7 +6,9 @@ use crate::run::{CpuList, Timing};
 use crate::workload::units::{Amount, parse_size, parse_time};
 use crate::workload::{Rw, Workload};
 use clap::{Args, Parser, Subcommand};
-use nvpoll_engine::{EngineKind, IommuInterface, Quirks, TransportOptions, WaitMode};
+use nvpoll_engine::{
+    EngineChoice, IommuInterface, KernelOptions, Quirks, TransportOptions, WaitMode,
+};
 use nvpoll_host::UserDriver;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -149,9 +151,9 @@ pub struct RunArgs {
     #[arg(required = true, value_name = "TARGET")]
     pub targets: Vec<String>,
     /// The engine; without it the userspace driver where the drive is bound to it, else the
-    /// kernel's best path
+    /// kernel's best path. With options of its own behind a colon, as in io_uring:iopoll+batch=8
     #[arg(long, value_name = "ENGINE", value_parser = engine)]
-    pub engine: Option<EngineKind>,
+    pub engine: Option<EngineChoice>,
     /// The workload.
     #[command(flatten)]
     pub workload: WorkloadArgs,
@@ -167,9 +169,11 @@ pub struct CompareArgs {
     /// Several run at once, as one system
     #[arg(value_name = "TARGET")]
     pub targets: Vec<String>,
-    /// Engines, the first one is what the others are compared with [default: all that fit]
+    /// Engines, the first one is what the others are compared with [default: all that fit]. An
+    /// engine may have options of its own behind a colon, and stand there once with each:
+    /// io_uring,io_uring:iopoll,io_uring:sqpoll+batch=8
     #[arg(long, value_name = "A,B,…", value_delimiter = ',', value_parser = engine)]
-    pub engines: Vec<EngineKind>,
+    pub engines: Vec<EngineChoice>,
     /// A list of workloads: quick, review [default: quick, unless workload options say otherwise]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["rw", "bs", "iodepth"])]
     pub suite: Option<String>,
@@ -279,13 +283,67 @@ pub struct CommonArgs {
     /// then sleeps until the interrupt)
     #[arg(long, value_name = "HOW", default_value_t = WaitMode::Poll)]
     pub wait: WaitMode,
+    /// How the kernel's engines run.
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+}
+
+/// How the kernel's engines run: each option goes to every engine of the command that has it.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Kernel engines (for all of a command; one by one behind its colon)")]
+pub struct KernelArgs {
+    /// Let the kernel poll for completions, where the drive has polled queues; a row that was not
+    /// polled says so [io_uring, io_uring_cmd, psync]
+    #[arg(long, alias = "hipri")]
+    pub iopoll: bool,
+    /// The same, after a sleep of half the time that an I/O took so far (Linux 6.13) [io_uring,
+    /// io_uring_cmd]
+    #[arg(long)]
+    pub hybrid_iopoll: bool,
+    /// Let a thread of the kernel's submit; its processor time is counted [io_uring, io_uring_cmd]
+    #[arg(long, alias = "sqthread_poll")]
+    pub sqpoll: bool,
+    /// How long that thread stays awake without work [default: 1 second]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    pub sqpoll_idle: Option<u32>,
+    /// The processor that it is pinned to [default: none]
+    #[arg(long, value_name = "N", alias = "sqthread_poll_cpu")]
+    pub sqpoll_cpu: Option<u32>,
+    /// Register neither buffers nor files [io_uring, io_uring_cmd]
+    #[arg(long)]
+    pub no_fixed: bool,
+    /// I/Os that one system call waits for, and sends again together [default: 1] [io_uring,
+    /// io_uring_cmd, libaio]
+    #[arg(long, value_name = "N", alias = "iodepth_batch", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch: Option<u32>,
+    /// Go through the page cache instead of direct I/O; the row is marked [io_uring, libaio,
+    /// psync]
+    #[arg(long)]
+    pub buffered: bool,
+}
+
+impl KernelArgs {
+    /// As the engines take them.
+    pub fn options(&self) -> KernelOptions {
+        KernelOptions {
+            iopoll: self.iopoll,
+            hybrid: self.hybrid_iopoll,
+            sqpoll: self.sqpoll,
+            sqpoll_idle_ms: self.sqpoll_idle,
+            sqpoll_cpu: self.sqpoll_cpu,
+            no_fixed: self.no_fixed,
+            batch: self.batch,
+            buffered: self.buffered,
+        }
+        .completed()
+    }
 }
 
 /// Longest ramp and runtime.
 const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-fn engine(name: &str) -> Result<EngineKind, String> {
-    name.parse::<EngineKind>().map_err(|error| error.to_string())
+fn engine(name: &str) -> Result<EngineChoice, String> {
+    name.parse::<EngineChoice>().map_err(|error| error.to_string())
 }
 
 fn quirks(names: &str) -> Result<Quirks, String> {

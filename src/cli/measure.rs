@@ -12,7 +12,7 @@ use crate::preflight::{self, Scratch, Subject, What};
 use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan};
 use crate::workload::{Suite, Workload};
-use nvpoll_engine::EngineKind;
+use nvpoll_engine::{EngineChoice, EngineKind, KernelOption, KernelOptions};
 use nvpoll_host::{Holder, Host, TakeOptions, UserDriver};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,12 @@ pub fn run(args: &RunArgs) -> Done {
     let control = stoppable()?;
     let host = Host::system();
     let subjects = resolve(&host, &args.targets)?;
-    let (kind, why) = match args.engine {
-        Some(kind) => (kind, "asked for".to_owned()),
-        None => choose(&subjects)?,
+    let (choice, why) = match args.engine {
+        Some(choice) => (choice, "asked for".to_owned()),
+        None => choose(&subjects).map(|(kind, why)| (kind.into(), why))?,
     };
-    let column = Column { kind, subjects };
+    let choice = with_flags(&[choice], &args.common)?.swap_remove(0);
+    let column = Column { kind: choice.kind, options: choice.options, subjects };
     let plan = Plan {
         command: "run".to_owned(),
         stacks: vec![stack_of(&column)],
@@ -48,7 +49,7 @@ pub fn run(args: &RunArgs) -> Done {
         transport: args.common.transport(),
     };
     let names = args.targets.join(", ");
-    let headline = format!("nvpoll run: engine {kind} on {names} ({why})");
+    let headline = format!("nvpoll run: engine {choice} on {names} ({why})");
     execute(&host, &plan, &[column], &args.common, &control, &headline)
 }
 
@@ -71,10 +72,10 @@ pub fn compare(args: &CompareArgs) -> Done {
     (plan.suite, plan.workloads) = workloads(args)?;
     let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };
     let columns = match &scratch {
-        Some(scratch) => stand_in_columns(scratch, &args.engines)?,
+        Some(scratch) => stand_in_columns(scratch, &args.engines, &args.common)?,
         None => {
             let subjects = resolve(&host, &args.targets)?;
-            columns(&host, &subjects, &args.engines, &take_options(&args.common))?
+            columns(&host, &subjects, &args.engines, &args.common)?
         }
     };
     plan.stacks = columns.iter().map(stack_of).collect();
@@ -155,40 +156,70 @@ fn workloads(args: &CompareArgs) -> Result<(Option<String>, Vec<Workload>), Fail
 fn columns(
     host: &Host,
     subjects: &[Subject],
-    asked: &[EngineKind],
-    options: &TakeOptions,
+    asked: &[EngineChoice],
+    common: &CommonArgs,
 ) -> Result<Vec<Column>, Failure> {
-    let kinds: Vec<EngineKind> = match asked {
+    let choices: Vec<EngineChoice> = match asked {
         [] => {
-            let fitting = preflight::fitting_engines(host, subjects, options);
+            let fitting = preflight::fitting_engines(host, subjects, &take_options(common));
             for reason in fitting.left_out {
                 tell!("nvpoll: warning: left out: {reason}");
             }
-            fitting.kinds
+            fitting.kinds.into_iter().map(EngineChoice::from).collect()
         }
         asked => asked.to_vec(),
     };
-    if kinds.is_empty() {
+    if choices.is_empty() {
         return Err(Failure::usage(
             "no engine fits all these targets; name engines with --engines",
         ));
     }
-    let mut seen = HashSet::new();
-    if let Some(twice) = kinds.iter().find(|kind| !seen.insert(**kind)) {
+    let column =
+        |EngineChoice { kind, options }| Column { kind, options, subjects: subjects.to_vec() };
+    Ok(with_flags(&choices, common)?.into_iter().map(column).collect())
+}
+
+/// Each engine with the options of the whole command that it has.
+fn with_flags(choices: &[EngineChoice], common: &CommonArgs) -> Result<Vec<EngineChoice>, Failure> {
+    let flags: KernelOptions = common.kernel.options();
+    let has = |option: &KernelOption| {
+        choices.iter().any(|choice| choice.kind.info().options.contains(option))
+    };
+    let mut given = KernelOption::ALL.into_iter().filter(|option| flags.has(*option));
+    if let Some(option) = given.find(|option| !has(option)) {
+        let names: Vec<_> = choices.iter().map(EngineChoice::to_string).collect();
         return Err(Failure::usage(format!(
-            "engine {twice} is named twice; a comparison takes each once"
+            "--{}: no engine of this command has this option ({}); `--help` says which do",
+            option.name(),
+            names.join(", ")
         )));
     }
-    Ok(kinds.into_iter().map(|kind| Column { kind, subjects: subjects.to_vec() }).collect())
+    let with = |choice: &EngineChoice| EngineChoice {
+        kind: choice.kind,
+        options: choice.options.with(&flags, choice.kind.info()),
+    };
+    let choices: Vec<_> = choices.iter().map(with).collect();
+    let mut seen = HashSet::new();
+    match choices.iter().find(|choice| !seen.insert(**choice)) {
+        None => Ok(choices),
+        Some(twice) => Err(Failure::usage(format!(
+            "engine {twice} is named twice; a comparison takes each once"
+        ))),
+    }
 }
 
 /// The embedded default: the userspace driver on a soft drive, the kernel's engines on a file.
-fn stand_in_columns(scratch: &Scratch, asked: &[EngineKind]) -> Result<Vec<Column>, Failure> {
+fn stand_in_columns(
+    scratch: &Scratch,
+    asked: &[EngineChoice],
+    common: &CommonArgs,
+) -> Result<Vec<Column>, Failure> {
     let soft = Subject::resolve(&Host::system(), STAND_IN)?;
-    let default = [EngineKind::Soft, EngineKind::IoUring, EngineKind::Psync];
-    let kinds = if asked.is_empty() { &default[..] } else { asked };
+    let default =
+        [EngineKind::Soft, EngineKind::IoUring, EngineKind::Psync].map(EngineChoice::from);
+    let choices = with_flags(if asked.is_empty() { &default } else { asked }, common)?;
     let mut columns = Vec::new();
-    for &kind in kinds {
+    for EngineChoice { kind, options } in choices {
         let available = preflight::check_available(kind);
         if asked.is_empty() && available.is_err() {
             tell!(
@@ -201,20 +232,20 @@ fn stand_in_columns(scratch: &Scratch, asked: &[EngineKind]) -> Result<Vec<Colum
             EngineKind::Soft | EngineKind::Null => soft.clone(),
             _ => scratch.subject(),
         };
-        columns.push(Column { kind, subjects: vec![subject] });
+        columns.push(Column { kind, options, subjects: vec![subject] });
     }
     Ok(columns)
 }
 
 fn stack_of(column: &Column) -> Stack {
     Stack {
-        engine: column.kind.to_string(),
+        engine: column.choice().to_string(),
         targets: column.subjects.iter().map(|subject| subject.name.clone()).collect(),
     }
 }
 
 fn engine_names(columns: &[Column]) -> String {
-    columns.iter().map(|column| column.kind.to_string()).collect::<Vec<_>>().join(", ")
+    columns.iter().map(|column| column.choice().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks everything that can be checked before anything is touched.

@@ -6,7 +6,7 @@ use crate::report::RoundResult;
 use crate::run::{Live, Observer};
 use crate::workload::Workload;
 use indicatif::{ProgressBar, ProgressStyle};
-use nvpoll_engine::EngineKind;
+use nvpoll_engine::EngineChoice;
 use std::time::Duration;
 
 /// What is called after each round with all results so far.
@@ -41,10 +41,10 @@ impl<'a> Progress<'a> {
 }
 
 impl Observer for Progress<'_> {
-    fn begins(&mut self, number: u64, round: u32, kind: EngineKind, workload: &Workload) {
+    fn begins(&mut self, number: u64, round: u32, engine: EngineChoice, workload: &Workload) {
         self.done = (number - 1) * self.unit;
         self.bar.set_position(self.done);
-        self.bar.set_message(format!("round {round}  {kind}  {}", workload.name));
+        self.bar.set_message(format!("round {round}  {engine}  {}", workload.name));
     }
 
     fn live(&mut self, live: Live) {

@@ -112,6 +112,11 @@ impl Subject {
             }
             _ if kind.info().takes_drive() => wrong("an NVMe drive (`nvpoll list` shows them)"),
             #[cfg(target_os = "linux")]
+            ("io_uring_cmd", What::Drive { drive, nsid }) => {
+                Ok((Target::Path(host.generic_node(drive.address, *nsid)?), *nsid))
+            }
+            ("io_uring_cmd", _) => wrong("an NVMe drive (`nvpoll list` shows them)"),
+            #[cfg(target_os = "linux")]
             (_, What::Drive { drive, nsid }) => {
                 Ok((Target::Path(host.kernel_node(drive.address, *nsid)?), *nsid))
             }

@@ -56,6 +56,12 @@ pub enum MarkKind {
     Concurrent,
     /// One figure each: no interval.
     NoRounds,
+    /// An engine's option was asked for, and the run went without it.
+    NotAsAsked,
+    /// Through the page cache.
+    Buffered,
+    /// The kernel cuts each I/O into several requests.
+    Split,
     /// One that another version made.
     #[serde(untagged)]
     Other(String),

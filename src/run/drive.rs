@@ -355,7 +355,8 @@ mod tests {
     }
 
     /// An engine that sleeps and one that does not, each with looks that find nothing.
-    fn is_kept_full<const SLEEPS: bool>(depth: u16) {
+    /// The latencies' sum, as a part of what was in flight.
+    fn kept_full<const SLEEPS: bool>(depth: u16) -> f64 {
         let (mut lane, mut queue, clock) = watched::<SLEEPS>(depth);
         (queue.patience, queue.left) = (100, 100);
         let now = clock.now();
@@ -373,17 +374,19 @@ mod tests {
         assert!(result.useful_polls.abs_diff(looks) <= 2, "{at}");
         assert!(result.empty_polls.abs_diff(looks * 100) <= 300, "{at}");
         assert_eq!(progress.completed(), queue.pushed, "{at}");
-        // Little's law: the latencies add up to what was in flight, but for those I/Os at the edges
-        // that do not count; on a loaded machine one of them may be long.
-        let sum = recorder.latency(None, 1.0).unwrap().mean_ns * counted as f64;
-        assert!((0.5..=1.05).contains(&(sum / full as f64)), "{at}: {sum}");
+        let sum = recorder.latency(None, 1.0).map_or(0.0, |all| all.mean_ns * all.count as f64);
+        assert!(sum <= full as f64 * 1.05, "{at}: {sum}");
+        sum / full as f64
     }
 
     #[test]
     fn what_is_in_flight_is_counted_whether_it_is_slept_on_or_polled() {
         for depth in DEPTHS {
-            is_kept_full::<false>(depth);
-            is_kept_full::<true>(depth);
+            // Little's law, but for the I/Os at the edges, which do not count: on a loaded machine
+            // one of them may be most of the window.
+            for kept_full in [kept_full::<false>, kept_full::<true>] {
+                assert!((0..50).any(|_| kept_full(depth) > 0.8), "at a depth of {depth}");
+            }
         }
     }
 

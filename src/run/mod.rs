@@ -31,8 +31,8 @@ pub use window::{LaneResult, Window, limits};
 use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
 use crate::workload::{Generator, Span, Workload};
 use nvpoll_engine::{
-    Engine, EngineError, EngineKind, Geometry, OpenOptions, Queue, QueueShape, Quirks, Tag, Target,
-    TransportOptions, Visitor,
+    Caution, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions, Queue,
+    QueueShape, Quirks, Tag, Target, TransportOptions, Visitor,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -68,6 +68,8 @@ pub struct Job<'a> {
     pub transport: TransportOptions,
     /// What controllers need, where that was said.
     pub quirks: Option<Quirks>,
+    /// How a kernel engine runs.
+    pub kernel: KernelOptions,
 }
 
 /// What one measurement saw.
@@ -89,6 +91,8 @@ pub struct Measurement {
     pub cpu: CpuUse,
     /// How the engine ran.
     pub facts: Vec<(String, String)>,
+    /// What the engine has to say against the figures.
+    pub cautions: Vec<Caution>,
     /// What each target is like, in the targets' order.
     pub geometries: Vec<Geometry>,
     /// A stop was asked for before the window's end.
@@ -136,6 +140,7 @@ impl Visitor for Measure<'_, '_> {
             namespace: nsid,
             transport: self.job.transport,
             quirks: self.job.quirks,
+            kernel: self.job.kernel,
         };
         let open = |(target, nsid): &(Target, u32)| E::open(target, &options(*nsid));
         let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;
@@ -188,6 +193,13 @@ fn check_fit<E: Engine>(
         .span(geometry.size_bytes, geometry.block_bytes)
         .map_err(|error| usage(error.to_string()))?;
     let by_nature = E::INFO.depth_max.unwrap_or(u32::MAX);
+    if geometry.depth_max == 0 {
+        let bytes = workload.bs_bytes;
+        return Err(usage(format!(
+            "an I/O of {bytes} bytes is more than engine {} can send to it in one piece; lower --bs",
+            E::INFO.name
+        )));
+    }
     if workload.iodepth.min(by_nature) > geometry.depth_max {
         let (asked, most) = (workload.iodepth, geometry.depth_max);
         return Err(usage(format!(
@@ -390,10 +402,22 @@ fn merge<E: Engine>(
         polls,
         cpu: cpu.unwrap_or_default().per(recorder.count_all()),
         facts: facts(engines),
+        cautions: cautions(engines),
         geometries: engines.iter().map(|engine| engine.geometry(job.workload.bs_bytes)).collect(),
         stopped,
         recorder,
     })
+}
+
+/// What speaks against the figures on any of the targets, each once.
+fn cautions<E: Engine>(engines: &[E]) -> Vec<Caution> {
+    let mut cautions = Vec::new();
+    for caution in engines.iter().flat_map(Engine::cautions) {
+        if !cautions.contains(&caution) {
+            cautions.push(caution);
+        }
+    }
+    cautions
 }
 
 /// How the engine ran on its targets: a value that differs between them is all of theirs.

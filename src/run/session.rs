@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::preflight::Subject;
 use crate::report::{Mark, MarkKind, Polls, Ran, RoundResult};
 use crate::workload::Workload;
-use nvpoll_engine::{EngineKind, Target};
+use nvpoll_engine::{CautionKind, EngineChoice, EngineKind, KernelOptions, Target};
 use std::collections::BTreeMap;
 
 /// One stack of a plan, resolved.
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 pub struct Column {
     /// The engine.
     pub kind: EngineKind,
+    /// How it is told to run, where it is the kernel's.
+    pub options: KernelOptions,
     /// What it drives.
     pub subjects: Vec<Subject>,
 }
@@ -21,7 +23,7 @@ pub struct Column {
 /// Whoever wants to see a session go.
 pub trait Observer {
     /// A measurement begins: the `number`-th of the plan, from 1.
-    fn begins(&mut self, number: u64, round: u32, kind: EngineKind, workload: &Workload);
+    fn begins(&mut self, number: u64, round: u32, engine: EngineChoice, workload: &Workload);
     /// Live figures of the measurement that runs.
     fn live(&mut self, live: Live);
     /// Something is being done that takes a moment: a drive is taken or given back.
@@ -141,7 +143,7 @@ impl Session<'_> {
                 return Ok(());
             }
             self.number += 1;
-            observer.begins(self.number, round, column.kind, workload);
+            observer.begins(self.number, round, column.choice(), workload);
             let measured = self.measure(column, workload, hands, observer);
             let result = match measured {
                 Ok(measurement) => measured_round(round, column, workload, measurement),
@@ -150,7 +152,7 @@ impl Session<'_> {
                     return Err(failure);
                 }
                 Err(failure) => {
-                    let line = format!("{} {}: {failure}", column.kind, workload.name);
+                    let line = format!("{} {}: {failure}", column.choice(), workload.name);
                     observer.warn(&line);
                     self.outcome.failures.push(line);
                     failed_round(round, column, workload, &failure.text)
@@ -181,6 +183,7 @@ impl Session<'_> {
             cpus: self.cpus,
             transport: self.plan.transport.options(),
             quirks: self.plan.transport.quirks(),
+            kernel: column.options,
         };
         let measurement =
             measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
@@ -206,9 +209,14 @@ impl Session<'_> {
 }
 
 impl Column {
+    /// The engine with its options.
+    pub fn choice(&self) -> EngineChoice {
+        EngineChoice { kind: self.kind, options: self.options }
+    }
+
     fn ran(&self, facts: BTreeMap<String, String>) -> Ran {
         Ran {
-            stack: self.kind.info().stack.to_owned(),
+            stack: self.choice().stack(),
             engine: self.kind.info().name.to_owned(),
             drives: self.subjects.iter().map(Subject::report_drive).collect(),
             facts,
@@ -230,7 +238,16 @@ fn measured_round(
     }
     let (useful, empty) = measurement.polls;
     let polls = column.kind.info().polls.then_some(Polls { useful, empty });
-    let stopped = Mark::new(MarkKind::Incomplete, "stopped before its end");
+    let stopped = measurement.stopped;
+    let stopped = stopped.then(|| Mark::new(MarkKind::Incomplete, "stopped before its end"));
+    let cautions = measurement.cautions.into_iter().map(|caution| {
+        let kind = match caution.kind {
+            CautionKind::NotAsAsked => MarkKind::NotAsAsked,
+            CautionKind::Buffered => MarkKind::Buffered,
+            CautionKind::Split => MarkKind::Split,
+        };
+        Mark::new(kind, caution.text)
+    });
     RoundResult {
         round,
         workload: workload.clone(),
@@ -242,7 +259,7 @@ fn measured_round(
         in_flight_mean: Some(measurement.in_flight_mean),
         polls,
         complete: !measurement.stopped,
-        marks: if measurement.stopped { vec![stopped] } else { Vec::new() },
+        marks: stopped.into_iter().chain(cautions).collect(),
     }
 }
 

@@ -73,24 +73,30 @@ fn driver_writes_kernel_reads_4096() {
     driver_writes_kernel_reads("lba=4096,mdts=3");
 }
 
-/// The contract suite: the driver on a drive through VFIO, the kernel's engines on a drive and on a
-/// file of a file system on a third one.
+/// The contract suite: the driver on a drive through VFIO, the kernel's engines on a drive with
+/// polled queues, on its generic device, and on a file of a file system on a third one.
 #[test]
 fn engines_keep_their_contract_on_drives() {
     let lab = Lab::new()
         .with("--binary", &format!("{}=contract", machine::contract().display()))
+        .with("--append", "nvme.poll_queues=1")
         .drive("serial=D0,size=64M,lba=4096")
         .drive("serial=D1,size=64M")
         .drive("serial=D2,size=256M");
     let ran = lab.sh(
         "bind-drive D0 vfio-pci; mke2fs -q $(drive D2 node) >/dev/null; mkdir /m; mount $(drive D2 node) /m
          export NVPOLL_CONTRACT_DRIVES=$(drive D0 address) NVPOLL_CONTRACT_BLOCK=$(drive D1 node)
+         export NVPOLL_CONTRACT_GENERIC=$(drive D1 generic)
          NVPOLL_CONTRACT_FOLDER=/m contract --test-threads=1; umount /m",
     );
     ran.is_fine();
-    assert!(!ran.stderr.contains("vfio is not held to its contract"), "{}", ran.stderr);
+    for engine in ["vfio", "io_uring_cmd", "libaio"] {
+        let unkept = format!("{engine} is not held to its contract");
+        assert!(!ran.stderr.contains(&unkept), "{}", ran.stderr);
+    }
     let kept = ran.stdout.matches("... ok").count();
     println!(
-        "checked: {kept} promises of the contract suite on vfio, io_uring, psync, soft and null"
+        "checked: {kept} promises of the contract suite on vfio, io_uring, io_uring_cmd, libaio, psync, \
+         soft and null, with polled queues"
     );
 }

@@ -9,6 +9,7 @@ mod compare;
 mod data;
 mod doctor;
 mod in_use;
+mod kernel_paths;
 mod machine;
 mod metadata;
 mod pattern;

@@ -6,7 +6,8 @@
 use crate::EngineError;
 use crate::inspect::{FEATURES, Pages};
 use nvpoll_spec::{
-    Admin, Cns, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, Status, SubmissionEntry,
+    Admin, Cns, ControllerIdentity, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, NamespaceIdentity,
+    Status, SubmissionEntry,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -71,6 +72,38 @@ pub(crate) fn read(path: &Path) -> Result<Pages, EngineError> {
         features: FEATURES.into_iter().map(feature).collect(),
         refusals: Vec::new(),
     })
+}
+
+/// `_IO('N', 0x40)`: the namespace that a node is of.
+const NVME_IOCTL_ID: libc::c_ulong = 0x4e40;
+
+/// The namespace identifier of an open namespace's node.
+///
+/// # Errors
+/// The kernel's; `ENOTTY` when the node is another driver's.
+pub(crate) fn namespace_of(file: &File) -> std::io::Result<u32> {
+    // SAFETY: the request has no argument.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), NVME_IOCTL_ID as _) };
+    u32::try_from(result).map_err(|_| std::io::Error::last_os_error())
+}
+
+/// Identify Controller and Identify Namespace, through a node of the namespace or its controller.
+///
+/// # Errors
+/// When the controller or the kernel refuses the commands.
+pub(crate) fn identify_namespace(
+    path: &Path,
+    file: &File,
+    nsid: u32,
+) -> Result<(Box<ControllerIdentity>, Box<NamespaceIdentity>), EngineError> {
+    let file = file.try_clone().map_err(|error| {
+        EngineError::Failed(format!("{}: no descriptor: {error}", path.display()))
+    })?;
+    let node = Node { path, file };
+    Ok((
+        Box::new(node.page(&Admin::identify(Cns::CONTROLLER, 0))?),
+        Box::new(node.page(&Admin::identify(Cns::NAMESPACE, nsid))?),
+    ))
 }
 
 impl Node<'_> {

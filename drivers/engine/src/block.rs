@@ -1,13 +1,16 @@
 //! What the kernel's engines share: a block device or a regular file, opened for direct I/O.
 
+use crate::block_queue::{BlockQueue, Completed};
 use crate::calls::{self, DirectAlign};
-use crate::{EngineError, OpenOptions, Target};
+use crate::{Caution, CautionKind, EngineError, OpenOptions, Target};
 use nvpoll_mem::{PAGE_BYTES, Pages};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Smallest block that the Linux block layer knows (linux/blk_types.h, `SECTOR_SIZE`).
 const SECTOR_BYTES: u32 = 512;
@@ -19,7 +22,7 @@ const BLOCK_BYTES_MAX: u32 = 64 << 10;
 /// A target of the kernel's engines, open.
 #[derive(Debug)]
 pub(crate) struct BlockTarget {
-    /// Open with O_DIRECT, and for writing only if that was asked for.
+    /// Open with O_DIRECT unless buffered I/O was asked for, and for writing only if that was.
     pub(crate) file: Arc<File>,
     /// Usable bytes, a multiple of `block_bytes`.
     pub(crate) size_bytes: u64,
@@ -29,8 +32,16 @@ pub(crate) struct BlockTarget {
     pub(crate) numa_node: Option<u32>,
     /// Writes were asked for.
     pub(crate) writable: bool,
+    /// Through the page cache.
+    pub(crate) buffered: bool,
     /// What was opened and how, for the report.
     description: String,
+    /// The request queue below, where sysfs says.
+    queue: Option<BlockQueue>,
+    /// What its device had completed when it was opened.
+    completed: Option<Completed>,
+    /// Largest I/O of the lanes so far.
+    io_bytes: AtomicU32,
 }
 
 impl BlockTarget {
@@ -56,20 +67,21 @@ impl BlockTarget {
         // Of the open descriptor, since the name may have come to mean something else.
         let found = file.metadata().map_err(|error| failed(path, "fstat", &error))?;
         check_kind(engine, path, &found)?;
-        Self::measure(path, file, &found, options.writable)
+        Self::measure(path, file, &found, options)
     }
 
     fn measure(
         path: &Path,
         file: File,
         found: &Metadata,
-        writable: bool,
+        options: &OpenOptions,
     ) -> Result<Self, EngineError> {
+        let (writable, buffered) = (options.writable, options.kernel.buffered);
         let is_device = found.file_type().is_block_device();
         let (bytes, block_bytes, what) = if is_device {
             device_geometry(path, &file)?
         } else {
-            file_geometry(path, &file, found)?
+            file_geometry(path, &file, found, buffered)?
         };
         if !block_bytes.is_power_of_two() || block_bytes > BLOCK_BYTES_MAX {
             return Err(EngineError::Usage(format!(
@@ -90,19 +102,87 @@ impl BlockTarget {
         }
         let device = if is_device { found.rdev() } else { found.dev() };
         let access = if writable { "read-write" } else { "read-only" };
+        let how = if buffered { "through the page cache" } else { "O_DIRECT" };
+        let queue = sysfs_folder(device).and_then(|folder| BlockQueue::below(&folder));
         Ok(Self {
             file: Arc::new(file),
             size_bytes,
             block_bytes,
             numa_node: numa_node(device),
             writable,
-            description: format!("{what}, O_DIRECT, {access}"),
+            buffered,
+            description: format!("{what}, {how}, {access}"),
+            completed: queue.as_ref().and_then(BlockQueue::completed),
+            queue,
+            io_bytes: AtomicU32::new(0),
         })
     }
 
-    /// What was opened and how, for the report.
-    pub(crate) fn fact(&self) -> (&'static str, String) {
-        ("opened", self.description.clone())
+    /// A lane will send I/Os of up to `io_bytes`.
+    pub(crate) fn note_io_bytes(&self, io_bytes: u32) {
+        self.io_bytes.fetch_max(io_bytes, Relaxed);
+    }
+
+    /// What was opened and how, and what reached the device, for the report.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = vec![("opened", self.description.clone())];
+        if let Some(queue) = &self.queue {
+            facts.push(("largest request", queue.limits()));
+            if let (Some(before), Some(now)) = (self.completed, queue.completed()) {
+                let (reads, writes) = (
+                    now.reads.saturating_sub(before.reads),
+                    now.writes.saturating_sub(before.writes),
+                );
+                facts.push((
+                    "device requests",
+                    format!(
+                        "{reads} reads and {writes} writes from opening to end, ramp and other \
+                         programs included"
+                    ),
+                ));
+            }
+        }
+        facts
+    }
+
+    /// What of the target speaks against the figures.
+    pub(crate) fn cautions(&self) -> Vec<Caution> {
+        let mut cautions = Vec::new();
+        if self.buffered {
+            let text =
+                "through the page cache (--buffered): what memory holds is read from there, \
+                        so these are not the drive's figures"
+                    .to_owned();
+            cautions.push(Caution { kind: CautionKind::Buffered, text });
+        }
+        let io_bytes = self.io_bytes.load(Relaxed);
+        let requests = self.queue.as_ref().map(|queue| (queue, queue.requests_of(io_bytes)));
+        if let Some((queue, (least, most))) = requests.filter(|(_, (_, most))| *most > 1) {
+            let count =
+                if least == most { format!("{least}") } else { format!("{least} to {most}") };
+            let text = format!(
+                "the kernel cuts each I/O of {io_bytes} bytes into {count} requests of at most {} \
+                 (computed)",
+                queue.limits()
+            );
+            cautions.push(Caution { kind: CautionKind::Split, text });
+        }
+        cautions
+    }
+
+    /// Whether completions can be polled for; if not, why, and the remedy.
+    pub(crate) fn polls(&self) -> Result<(), String> {
+        if self.buffered {
+            return Err(
+                "what goes through the page cache is not polled; leave --buffered out".into()
+            );
+        }
+        match &self.queue {
+            Some(queue) => queue.polls(),
+            None => {
+                Err("the kernel names no block device below the file; use a block device".into())
+            }
+        }
     }
 }
 
@@ -169,7 +249,8 @@ fn numa_node(device: u64) -> Option<u32> {
 /// dm or another exclusive opener, whole or in part: the last safety net below the caller's checks.
 fn open_direct(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<File, EngineError> {
     let exclusive = options.writable && found.file_type().is_block_device();
-    let flags = libc::O_DIRECT | if exclusive { libc::O_EXCL } else { 0 };
+    let direct = if options.kernel.buffered { 0 } else { libc::O_DIRECT };
+    let flags = direct | if exclusive { libc::O_EXCL } else { 0 };
     std::fs::OpenOptions::new()
         .read(true)
         .write(options.writable)
@@ -192,14 +273,15 @@ fn open_error(path: &Path, options: &OpenOptions, error: &io::Error) -> EngineEr
         }
         Some(libc::EINVAL) => {
             "the filesystem may not support direct I/O (tmpfs did not before Linux 6.6); use a \
-             file on ext4 or XFS, or a block device"
+             file on ext4 or XFS, or a block device, or accept the page cache with --buffered"
         }
         Some(libc::EROFS) => "the filesystem is mounted read-only; use another",
         Some(libc::ENXIO | libc::ENODEV) => "the device is gone, or has no medium",
         _ => "check the target by `lsblk` and `ls -l`",
     };
+    let how = if options.kernel.buffered { "" } else { " with O_DIRECT" };
     EngineError::Usage(format!(
-        "cannot open {} with O_DIRECT for {access}: {error}; {advice}",
+        "cannot open {}{how} for {access}: {error}; {advice}",
         path.display()
     ))
 }
@@ -227,15 +309,19 @@ fn file_geometry(
     path: &Path,
     file: &File,
     found: &Metadata,
+    buffered: bool,
 ) -> Result<(u64, u32, String), EngineError> {
     let refused = || {
         EngineError::Usage(format!(
             "{} takes no direct I/O, as its filesystem says; use a file on ext4 or XFS without \
-             encryption or compression, or a block device",
+             encryption or compression, or a block device, or accept the page cache with --buffered",
             path.display()
         ))
     };
-    let align = calls::direct_align(file).unwrap_or(DirectAlign::Unknown);
+    let align = match buffered {
+        true => DirectAlign::Bytes(SECTOR_BYTES),
+        false => calls::direct_align(file).unwrap_or(DirectAlign::Unknown),
+    };
     let block_bytes = match align {
         DirectAlign::Bytes(bytes) => bytes,
         DirectAlign::Refused => return Err(refused()),
@@ -315,8 +401,8 @@ mod tests {
         let target = open(shown).unwrap();
         assert!(target.size_bytes >= 1 << 20);
         assert_eq!(target.size_bytes % u64::from(target.block_bytes), 0);
-        assert!(target.fact().1.contains("0 % of it allocated"), "{:?}", target.fact());
-        assert!(target.fact().1.contains("read-only"));
+        assert!(target.description.contains("0 % of it allocated"), "{target:?}");
+        assert!(target.description.contains("read-only"));
     }
 
     #[test]

@@ -54,6 +54,12 @@ pub(crate) fn check_shape(
 /// What a lane admits, arranged so that the check is a few instructions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
+    /// What nearly all transfers are: as long as the lane's buffers are. A length that no transfer
+    /// has where there is no such transfer.
+    whole_read_bytes: u64,
+    whole_write_bytes: u64,
+    /// Last offset of a whole transfer.
+    whole_offset_max: u64,
     size_bytes: u64,
     block_mask: u64,
     read_bytes_max: u32,
@@ -65,7 +71,15 @@ impl Bounds {
     pub(crate) fn new(geometry: &Geometry, io_bytes: u32, writable: bool) -> Self {
         let read_bytes_max =
             u32::try_from(geometry.size_bytes).map_or(io_bytes, |size| size.min(io_bytes));
+        let block_bytes = geometry.block_bytes.next_power_of_two();
+        let is_possible = io_bytes > 0
+            && io_bytes.is_multiple_of(block_bytes)
+            && u64::from(io_bytes) <= geometry.size_bytes;
+        let whole_bytes = if is_possible { u64::from(io_bytes) } else { u64::MAX };
         Self {
+            whole_read_bytes: whole_bytes,
+            whole_write_bytes: if writable { whole_bytes } else { u64::MAX },
+            whole_offset_max: geometry.size_bytes.saturating_sub(io_bytes.into()),
             size_bytes: geometry.size_bytes,
             block_mask: u64::from(geometry.block_bytes.next_power_of_two()) - 1,
             read_bytes_max,
@@ -77,17 +91,31 @@ impl Bounds {
     /// no write to a target that was opened for reading. A flush is not asked about.
     #[inline(always)]
     pub(crate) fn admits(&self, operation: &Operation) -> bool {
-        let bytes = operation.bytes;
-        let bytes_max = match operation.kind {
+        let whole_bytes = match operation.kind {
+            OperationKind::Write => self.whole_write_bytes,
+            _ => self.whole_read_bytes,
+        };
+        if u64::from(operation.bytes) == whole_bytes {
+            let offset = operation.offset;
+            return offset <= self.whole_offset_max && offset & self.block_mask == 0;
+        }
+        self.admits_any(operation.kind, operation.offset, operation.bytes)
+    }
+
+    /// The same of a transfer of any length.
+    #[cold]
+    #[inline(never)]
+    fn admits_any(&self, kind: OperationKind, offset: u64, bytes: u32) -> bool {
+        let bytes_max = match kind {
             OperationKind::Write => self.write_bytes_max,
             _ => self.read_bytes_max,
         };
         // An empty transfer wraps to the largest number, so that one comparison refuses both ends.
         let fits = bytes.wrapping_sub(1) < bytes_max;
-        let aligned = (operation.offset | u64::from(bytes)) & self.block_mask == 0;
+        let aligned = (offset | u64::from(bytes)) & self.block_mask == 0;
         // What fits is no larger than the target, so the difference wraps only where `fits` is
         // false already; an offset near the end of u64 is larger than any difference.
-        let inside = operation.offset <= self.size_bytes.wrapping_sub(u64::from(bytes));
+        let inside = offset <= self.size_bytes.wrapping_sub(u64::from(bytes));
         fits & aligned & inside
     }
 }

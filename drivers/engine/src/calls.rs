@@ -40,6 +40,30 @@ pub(crate) fn read_at(
     moved(read)
 }
 
+/// As [`read_at`] or, if `writes`, [`write_at`], with `RWF_HIPRI`: where the kernel and the queue
+/// can, the call polls for the completion (preadv2(2)).
+///
+/// # Errors
+/// As for these.
+pub(crate) fn move_polled(
+    writes: bool,
+    file: &File,
+    pages: &Pages,
+    bytes: u32,
+    offset: u64,
+) -> io::Result<usize> {
+    // The upper half of the offset, for systems whose words are shorter (linux/fs.h, `pos_from_hilo`).
+    const UPPER_HALF: libc::c_long = 0;
+    let vector = libc::iovec { iov_base: range(pages, 0, bytes)?.cast(), iov_len: bytes as usize };
+    let call = if writes { libc::SYS_pwritev2 } else { libc::SYS_preadv2 };
+    let fd = file.as_raw_fd();
+    // SAFETY: the vector and the range in `pages` that it names outlive this synchronous call.
+    let moved_bytes = unsafe {
+        libc::syscall(call, fd, &raw const vector, 1, offset, UPPER_HALF, libc::RWF_HIPRI)
+    };
+    moved(moved_bytes)
+}
+
 /// Writes `bytes` from byte `at` of `pages` to byte `offset` of `file`; returns how many.
 ///
 /// # Errors

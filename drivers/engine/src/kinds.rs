@@ -49,6 +49,10 @@ engines! {
     #[cfg(target_os = "linux")]
     IoUring => crate::io_uring::IoUring;
     #[cfg(target_os = "linux")]
+    IoUringCmd => crate::io_uring::passthrough::IoUringCmd;
+    #[cfg(target_os = "linux")]
+    Libaio => crate::libaio::Libaio;
+    #[cfg(target_os = "linux")]
     Psync => crate::psync::Psync;
 }
 

@@ -14,6 +14,8 @@
 mod admin;
 #[cfg(target_os = "linux")]
 mod block;
+#[cfg(target_os = "linux")]
+mod block_queue;
 mod bounds;
 #[cfg(target_os = "linux")]
 mod calls;
@@ -21,7 +23,10 @@ pub mod inspect;
 #[cfg(target_os = "linux")]
 pub mod io_uring;
 mod kinds;
+#[cfg(target_os = "linux")]
+pub mod libaio;
 pub mod null;
+mod options;
 #[cfg(target_os = "linux")]
 pub mod psync;
 mod status;
@@ -32,6 +37,7 @@ pub use kinds::{EngineKind, UnknownEngine, Visitor};
 pub use nvpoll_nvme::Quirks;
 pub use nvpoll_pci::soft::SoftOptions;
 pub use nvpoll_pci::{IommuInterface, TransportOptions, WaitMode};
+pub use options::{BadEngine, EngineChoice, KernelOption, KernelOptions};
 pub use status::IoStatus;
 
 use nvpoll_spec::PciAddress;
@@ -74,11 +80,19 @@ pub struct OpenOptions {
     pub transport: TransportOptions,
     /// What an NVMe controller needs beyond the specification, instead of what is known of it.
     pub quirks: Option<Quirks>,
+    /// How a kernel engine runs.
+    pub kernel: KernelOptions,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { writable: false, namespace: 1, transport: TransportOptions::default(), quirks: None }
+        Self {
+            writable: false,
+            namespace: 1,
+            transport: TransportOptions::default(),
+            quirks: None,
+            kernel: KernelOptions::default(),
+        }
     }
 }
 
@@ -178,6 +192,12 @@ pub trait Engine: Sized + Send + Sync {
     /// How this engine runs here, as name and value for the report ("fixed buffers", "yes").
     fn facts(&self) -> Vec<(&'static str, String)>;
 
+    /// What speaks against the figures: what was asked for and is not so, what is not as usual.
+    /// Complete once the queues are made.
+    fn cautions(&self) -> Vec<Caution> {
+        Vec::new()
+    }
+
     /// One look from outside the lanes, some times a second while they run: whether the target is
     /// still ours to use.
     ///
@@ -253,6 +273,28 @@ pub struct EngineInfo {
     pub polls: bool,
     /// Most I/Os in flight a queue by the engine's nature: 1 for synchronous calls.
     pub depth_max: Option<u32>,
+    /// The options that it has.
+    pub options: &'static [KernelOption],
+}
+
+/// Something that speaks against an engine's figures, for the row's marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caution {
+    /// For programs.
+    pub kind: CautionKind,
+    /// For people: one sentence, with the remedy where there is one.
+    pub text: String,
+}
+
+/// Kinds of cautions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CautionKind {
+    /// An option was asked for, and the run went without it.
+    NotAsAsked,
+    /// Through the page cache.
+    Buffered,
+    /// The kernel cuts each I/O into several requests.
+    Split,
 }
 
 impl EngineInfo {

@@ -3,9 +3,10 @@
 use crate::block::BlockTarget;
 use crate::bounds::{Bounds, check_shape};
 use crate::calls;
+use crate::options::KernelOption;
 use crate::{
-    Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions, Operation, OperationKind,
-    Queue, QueueShape, Tag, Target, Wait,
+    Caution, CautionKind, Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions,
+    Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
 };
 use nvpoll_mem::Pages;
 use std::fs::File;
@@ -16,6 +17,8 @@ use std::io;
 #[derive(Debug)]
 pub struct Psync {
     target: BlockTarget,
+    /// Polling was asked for.
+    hipri: bool,
 }
 
 impl Engine for Psync {
@@ -26,6 +29,7 @@ impl Engine for Psync {
         driver: None,
         polls: false,
         depth_max: Some(1),
+        options: &[KernelOption::Iopoll, KernelOption::Buffered],
     };
 
     type Queue = PsyncQueue;
@@ -35,7 +39,8 @@ impl Engine for Psync {
     }
 
     fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
-        Ok(Self { target: BlockTarget::open(Self::INFO.name, target, options)? })
+        let target = BlockTarget::open(Self::INFO.name, target, options)?;
+        Ok(Self { target, hipri: options.kernel.iopoll })
     }
 
     fn geometry(&self, _io_bytes: u32) -> Geometry {
@@ -49,16 +54,38 @@ impl Engine for Psync {
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {
-        vec![
-            self.target.fact(),
-            ("calls", "pread64, pwrite64, fdatasync".to_owned()),
-            ("polled", "no: the call sleeps until the interrupt".to_owned()),
-        ]
+        let (calls, polled) = match (self.hipri, self.polls()) {
+            (false, _) => (
+                "pread64, pwrite64, fdatasync",
+                "no: the call sleeps until the interrupt".to_owned(),
+            ),
+            (true, Ok(())) => {
+                ("preadv2 and pwritev2 with RWF_HIPRI, fdatasync", "yes: by the call".to_owned())
+            }
+            (true, Err(reason)) => {
+                ("preadv2 and pwritev2 with RWF_HIPRI, fdatasync", format!("not polled: {reason}"))
+            }
+        };
+        let mut facts = self.target.facts();
+        facts.extend([("calls", calls.to_owned()), ("polled", polled)]);
+        facts
+    }
+
+    fn cautions(&self) -> Vec<Caution> {
+        let mut cautions = self.target.cautions();
+        if self.hipri
+            && let Err(reason) = self.polls()
+        {
+            let text = format!("not polled: {reason}");
+            cautions.push(Caution { kind: CautionKind::NotAsAsked, text });
+        }
+        cautions
     }
 
     fn queue(&self, shape: QueueShape) -> Result<PsyncQueue, EngineError> {
         let geometry = self.geometry(shape.io_bytes);
         check_shape(Self::INFO.name, shape, &geometry)?;
+        self.target.note_io_bytes(shape.io_bytes);
         let buffer = Pages::new(shape.io_bytes as usize)
             .map_err(|error| EngineError::Failed(error.to_string()))?;
         let file = self.target.file.try_clone().map_err(|error| {
@@ -71,11 +98,38 @@ impl Engine for Psync {
         Ok(PsyncQueue {
             bounds: Bounds::new(&geometry, shape.io_bytes, self.target.writable),
             file,
+            hipri: self.hipri,
             buffer,
             pending: Pending::Nothing,
             offset: 0,
             bytes: 0,
         })
+    }
+}
+
+impl Psync {
+    /// Whether a call with `RWF_HIPRI` polls here; if not, why, and the remedy.
+    fn polls(&self) -> Result<(), String> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        self.target.polls()?;
+        match ignores_hipri(release.trim()) {
+            false => Ok(()),
+            true => Err(format!(
+                "Linux ignores RWF_HIPRI in synchronous calls since 5.19, and this is {}; use \
+                 engine io_uring:iopoll",
+                release.trim()
+            )),
+        }
+    }
+}
+
+/// Whether the kernel of this release leaves a synchronous call's `RWF_HIPRI` out ("block: ignore
+/// RWF_HIPRI hint for sync dio"). One that cannot be read is taken for a new one.
+fn ignores_hipri(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (5, 19),
+        _ => true,
     }
 }
 
@@ -99,6 +153,7 @@ pub struct PsyncQueue {
     pending: Pending,
     bytes: u32,
     offset: u64,
+    hipri: bool,
     bounds: Bounds,
     buffer: Pages,
     /// A descriptor of its own: one pointer less to follow than a shared one.
@@ -115,15 +170,27 @@ impl PsyncQueue {
         if !self.bounds.admits(&Operation { kind, offset, bytes }) {
             return IoStatus::REJECTED;
         }
+        if self.hipri {
+            let writes = kind == OperationKind::Write;
+            return outcome(
+                calls::move_polled(writes, &self.file, &self.buffer, bytes, offset),
+                bytes,
+            );
+        }
         let moved = match kind {
             OperationKind::Write => calls::write_at(&self.file, &self.buffer, 0, bytes, offset),
             _ => calls::read_at(&self.file, &self.buffer, 0, bytes, offset),
         };
-        match moved {
-            Ok(moved) if moved == bytes as usize => IoStatus::OK,
-            Ok(_) => IoStatus::SHORT,
-            Err(error) => failure(&error),
-        }
+        outcome(moved, bytes)
+    }
+}
+
+#[inline(always)]
+fn outcome(moved: io::Result<usize>, bytes: u32) -> IoStatus {
+    match moved {
+        Ok(moved) if moved == bytes as usize => IoStatus::OK,
+        Ok(_) => IoStatus::SHORT,
+        Err(error) => failure(&error),
     }
 }
 
@@ -194,5 +261,24 @@ impl Queue for PsyncQueue {
 
     fn copy_out(&self, _tag: Tag, data: &mut [u8]) {
         self.buffer.read(0, data);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_told_apart() {
+        for (release, ignores) in [
+            ("5.18.19", false),
+            ("4.19.0-27-amd64", false),
+            ("5.19.0", true),
+            ("6.12.48+deb13-amd64", true),
+            ("7.0-rc1", true),
+            ("", true),
+        ] {
+            assert_eq!(ignores_hipri(release), ignores, "{release}");
+        }
     }
 }

@@ -62,6 +62,7 @@ impl Openable for SoftFunction {
         driver: None,
         polls: true,
         depth_max: None,
+        options: &[],
     };
 
     fn available() -> Result<(), EngineError> {
@@ -83,6 +84,7 @@ impl Openable for VfioFunction {
         driver: Some("vfio-pci"),
         polls: true,
         depth_max: None,
+        options: &[],
     };
 
     fn available() -> Result<(), EngineError> {
@@ -104,6 +106,7 @@ impl Openable for UioFunction {
         driver: Some("uio_pci_generic"),
         polls: true,
         depth_max: None,
+        options: &[],
     };
 
     fn available() -> Result<(), EngineError> {

@@ -225,6 +225,19 @@ impl Host {
         })
     }
 
+    /// The generic character device of the same namespace *now*, which takes NVMe commands: the
+    /// kernel numbers it as the block device (`/dev/ng0n1` beside `/dev/nvme0n1`). Whether the
+    /// kernel makes one (it does since 5.13) shows when it is opened.
+    ///
+    /// # Errors
+    /// As for [`kernel_node`](Self::kernel_node).
+    pub fn generic_node(&self, address: PciAddress, nsid: u32) -> Result<PathBuf, HostError> {
+        let node = self.kernel_node(address, nsid)?;
+        let name = node.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let generic = name.strip_prefix("nvme").map(|rest| format!("ng{rest}"));
+        Ok(generic.map_or(node.clone(), |generic| node.with_file_name(generic)))
+    }
+
     /// `this machine has A; B` for the end of a message about a wrong name.
     pub(crate) fn choices(&self) -> String {
         struct All(Vec<String>);

@@ -17,15 +17,22 @@ pub(super) mod op {
     pub(in super::super) const ASYNC_CANCEL: u8 = 14;
     pub(in super::super) const READ: u8 = 22;
     pub(in super::super) const WRITE: u8 = 23;
+    pub(in super::super) const URING_CMD: u8 = 46;
 }
 
 /// Set-up flags (`IORING_SETUP_*`).
 pub(super) mod setup {
+    pub(in super::super) const IOPOLL: u32 = 1 << 0;
+    pub(in super::super) const SQPOLL: u32 = 1 << 1;
+    pub(in super::super) const SQ_AFF: u32 = 1 << 2;
     pub(in super::super) const CLAMP: u32 = 1 << 4;
     pub(in super::super) const COOP_TASKRUN: u32 = 1 << 8;
+    pub(in super::super) const SQE128: u32 = 1 << 10;
+    pub(in super::super) const CQE32: u32 = 1 << 11;
     pub(in super::super) const SINGLE_ISSUER: u32 = 1 << 12;
     pub(in super::super) const DEFER_TASKRUN: u32 = 1 << 13;
     pub(in super::super) const NO_SQARRAY: u32 = 1 << 16;
+    pub(in super::super) const HYBRID_IOPOLL: u32 = 1 << 17;
 }
 
 pub(super) const FEAT_SINGLE_MMAP: u32 = 1 << 0;
@@ -33,6 +40,7 @@ pub(super) const FEAT_NODROP: u32 = 1 << 1;
 pub(super) const FEAT_EXT_ARG: u32 = 1 << 8;
 
 pub(super) const ENTER_GETEVENTS: u32 = 1 << 0;
+pub(super) const ENTER_SQ_WAKEUP: u32 = 1 << 1;
 pub(super) const ENTER_EXT_ARG: u32 = 1 << 3;
 pub(super) const ENTER_REGISTERED_RING: u32 = 1 << 4;
 
@@ -43,15 +51,11 @@ pub(super) const UNREGISTER_FILES: u32 = 3;
 pub(super) const REGISTER_RING_FDS: u32 = 20;
 pub(super) const UNREGISTER_RING_FDS: u32 = 21;
 
+pub(super) const SQ_NEED_WAKEUP: u32 = 1 << 0;
 pub(super) const SQ_CQ_OVERFLOW: u32 = 1 << 1;
 
 pub(super) const OFF_SQ_RING: libc::off_t = 0;
 pub(super) const OFF_SQES: libc::off_t = 0x1000_0000;
-
-/// Eight words of a submission entry (`struct io_uring_sqe`).
-pub(super) const ENTRY_WORDS: usize = 8;
-/// Two words of a completion entry (`struct io_uring_cqe`).
-pub(super) const COMPLETION_WORDS: usize = 2;
 
 /// `struct io_sqring_offsets`.
 #[repr(C)]

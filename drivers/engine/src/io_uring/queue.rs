@@ -3,9 +3,10 @@
 #![allow(unsafe_code)]
 
 use super::abi::{Entry, FileRef, op};
+use super::buffer_stride;
+use super::form::{self, Form, Transfer};
 use super::ring::Ring;
-use super::{Features, buffer_stride, explain_unpinned};
-use crate::block::BlockTarget;
+use super::rings::{Features, Seen, explain_unpinned};
 use crate::bounds::Bounds;
 use crate::{
     EngineError, Geometry, IoStatus, Operation, OperationKind, Queue, QueueShape, Tag, Wait,
@@ -27,8 +28,8 @@ const STARVED_MAX: u32 = 100_000;
 /// How long a dropped queue waits for I/O in flight before it gives up its memory instead.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// `IORING_FSYNC_DATASYNC`, in the entry's flags.
-const DATASYNC: u64 = 1 << 32;
+/// Looks at the ring before a queue whose kernel thread submits goes to sleep.
+const SPINS_MAX: u32 = 4096;
 
 /// `IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY`, in the entry's flags.
 const CANCEL_ANYTHING: u64 = (1 << 0 | 1 << 2) << 32;
@@ -44,79 +45,107 @@ struct Slot {
 
 /// A worker's ring. It stays on the thread that made it.
 #[derive(Debug)]
-pub struct IoUringQueue {
-    ring: Ring,
+pub struct RingQueue<F: Form> {
+    ring: Ring<F>,
+    form: F,
     slots: Box<[Slot]>,
     bounds: Bounds,
     buffers_address: u64,
     buffer_stride: u64,
-    read_head: u64,
-    write_head: u64,
-    /// Something stands in `rejected` or `misused`.
+    batch: u32,
+    /// Something stands in `exceptions` or `misused`.
     has_exception: bool,
+    /// A thread of the kernel's submits.
+    has_thread: bool,
     // Cold from here on.
     starved: u32,
-    rejected: Vec<Tag>,
+    exceptions: Vec<(Tag, Exception)>,
     misused: Option<Tag>,
-    file_ref: FileRef,
     /// `None` once given up to the kernel.
     buffers: Option<Pages>,
-    _file: Arc<File>,
+    file: Arc<File>,
+    seen: Seen,
 }
 
-impl IoUringQueue {
+/// What ends an operation that does not go through the ring.
+#[derive(Clone, Copy, Debug)]
+enum Exception {
+    /// It was refused.
+    Rejected,
+    /// A flush, on a ring that takes none.
+    Flush,
+}
+
+/// What a queue is made of beside its ring.
+#[derive(Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) file: &'a Arc<File>,
+    pub(super) shape: QueueShape,
+    pub(super) geometry: &'a Geometry,
+    pub(super) writable: bool,
+    /// Buffers and file are not registered.
+    pub(super) no_fixed: bool,
+    pub(super) batch: u32,
+    pub(super) has_thread: bool,
+    pub(super) seen: Seen,
+}
+
+impl<F: Form> RingQueue<F> {
+    /// `form` is asked for with the file as entries name it, and whether buffers are registered.
     pub(super) fn new(
-        mut ring: Ring,
-        target: &BlockTarget,
-        shape: QueueShape,
-        geometry: &Geometry,
-    ) -> Result<(Self, Features), EngineError> {
+        mut ring: Ring<F>,
+        parts: Parts<'_>,
+        form: impl FnOnce(FileRef, bool) -> F,
+    ) -> Result<Self, EngineError> {
+        let Parts { file, shape, geometry, writable, no_fixed, batch, has_thread, seen } = parts;
         let depth = shape.depth as usize;
         let stride = buffer_stride(shape.io_bytes);
         let buffers = Pages::new(depth.saturating_mul(stride))
             .map_err(|error| EngineError::Failed(error.to_string()))?;
-        // SAFETY: the queue keeps the buffers for as long as an I/O is in flight; see `drop`.
-        let pinned = unsafe { ring.register_buffer(&buffers) }
-            .map_err(|error| explain_unpinned(&error, buffers.bytes()));
         let text = |error: io::Error| error.to_string();
+        let as_asked = || Err("as asked for".to_owned());
         let features = Features {
             flags: ring.flags(),
-            buffers: pinned,
-            file: ring.register_file(&target.file).map_err(text),
+            buffers: match no_fixed {
+                true => as_asked(),
+                // SAFETY: the queue keeps the buffers for as long as an I/O is in flight; see
+                // `drop`.
+                false => unsafe { ring.register_buffer(&buffers) }
+                    .map_err(|error| explain_unpinned(&error, buffers.bytes())),
+            },
+            file: if no_fixed { as_asked() } else { ring.register_file(file).map_err(text) },
             ring: ring.register_self().map_err(text),
         };
         let file_ref = match features.file {
             Ok(()) => FileRef::Registered,
-            Err(_) => FileRef::Descriptor(target.file.as_raw_fd()),
-        };
-        let (read, write) = match features.buffers {
-            Ok(()) => (op::READ_FIXED, op::WRITE_FIXED),
-            Err(_) => (op::READ, op::WRITE),
+            Err(_) => FileRef::Descriptor(file.as_raw_fd()),
         };
         let idle = |tag| Slot { cookie: tag + 2 * GENERATION, bytes: 0 };
         let queue = Self {
             ring,
+            form: form(file_ref, features.buffers.is_ok()),
             slots: (0..u64::from(shape.depth)).map(idle).collect(),
-            bounds: Bounds::new(geometry, shape.io_bytes, target.writable),
+            bounds: Bounds::new(geometry, shape.io_bytes, writable),
             buffers_address: buffers.as_ptr().expose_provenance() as u64,
             buffer_stride: stride as u64,
-            read_head: Entry::head(read, file_ref),
-            write_head: Entry::head(write, file_ref),
+            batch: batch.clamp(1, shape.depth),
             has_exception: false,
+            has_thread,
             starved: 0,
-            rejected: Vec::with_capacity(depth),
+            exceptions: Vec::with_capacity(depth),
             misused: None,
-            file_ref,
             buffers: Some(buffers),
-            _file: Arc::clone(&target.file),
+            file: Arc::clone(file),
+            seen,
         };
-        Ok((queue, features))
+        queue.seen.add(features);
+        Ok(queue)
     }
 
     #[cold]
-    fn reject(&mut self, tag: Tag) {
+    fn except(&mut self, tag: Tag, what: Exception) {
         self.has_exception = true;
-        self.rejected.push(tag);
+        self.exceptions.push((tag, what));
     }
 
     #[cold]
@@ -126,23 +155,21 @@ impl IoUringQueue {
     }
 
     #[cold]
-    fn push_flush(&mut self, user_data: u64) {
-        let entry = Entry {
-            head: Entry::head(op::FSYNC, self.file_ref),
-            bytes_and_flags: DATASYNC,
-            user_data,
-            ..Entry::default()
-        };
+    fn push_flush(&mut self, tag: Tag, user_data: u64) {
+        let form = &self.form;
+        let mut is_written = false;
         // SAFETY: a flush names no memory; the tag was idle, so the ring has room.
-        unsafe { self.ring.push(&entry) };
+        unsafe { self.ring.push(|words| is_written = form.write_flush(words, user_data)) };
+        if !is_written {
+            self.ring.take_back();
+            self.except(tag, Exception::Flush);
+        }
     }
 
-    /// Reports what was refused since the last time.
+    /// One of those that did not go through the ring since the last time. A flush is made here, by
+    /// a call that waits for it: the lane's other I/Os go on below.
     #[cold]
-    fn report_exceptions(
-        &mut self,
-        sink: &mut impl FnMut(Tag, IoStatus),
-    ) -> Result<u32, EngineError> {
+    fn next_exception(&mut self) -> Result<Option<(Tag, IoStatus)>, EngineError> {
         if let Some(tag) = self.misused {
             return Err(EngineError::Failed(format!(
                 "tag {} was pushed beyond the depth of {} or while in flight; this is a bug of the \
@@ -151,16 +178,21 @@ impl IoUringQueue {
                 self.slots.len()
             )));
         }
-        self.has_exception = false;
-        let mut count = 0;
-        for tag in self.rejected.drain(..) {
-            if let Some(slot) = self.slots.get_mut(tag.index()) {
-                slot.cookie += GENERATION;
-            }
-            sink(tag, IoStatus::REJECTED);
-            count += 1;
+        let Some((tag, what)) = self.exceptions.pop() else {
+            self.has_exception = false;
+            return Ok(None);
+        };
+        if let Some(slot) = self.slots.get_mut(tag.index()) {
+            slot.cookie += GENERATION;
         }
-        Ok(count)
+        let status = match what {
+            Exception::Rejected => IoStatus::REJECTED,
+            Exception::Flush => match self.file.sync_data() {
+                Ok(()) => IoStatus::OK,
+                Err(error) => IoStatus::errno(error.raw_os_error().unwrap_or(libc::EIO)),
+            },
+        };
+        Ok(Some((tag, status)))
     }
 
     /// One system call: submits what is pending, and waits if nothing is there to report (the
@@ -170,11 +202,40 @@ impl IoUringQueue {
     /// stands behind it stays pending, and goes with the next call.
     #[inline(always)]
     fn enter(&mut self, wait: Wait, has_some: bool) -> Result<(), EngineError> {
+        if self.has_thread {
+            return self.enter_with_thread(wait, has_some);
+        }
+        let outstanding = self.ring.pending() + self.ring.in_flight();
         let result = match wait {
-            Wait::Upto(limit) if !has_some => self.ring.enter(1, Some(limit)),
-            _ if self.ring.pending() == 0 && self.ring.in_flight() == 0 => return Ok(()),
+            Wait::Upto(limit) if !has_some => {
+                self.ring.enter(self.batch.min(outstanding).max(1), Some(limit))
+            }
+            _ if outstanding == 0 => return Ok(()),
             _ => self.ring.enter(0, None),
         };
+        if result.is_err() || self.ring.has_overflowed() {
+            return self.trouble(result);
+        }
+        self.starved = 0;
+        Ok(())
+    }
+
+    /// Leaves what is pending to the kernel's thread, looks for completions a while, and sleeps
+    /// then.
+    #[inline(never)]
+    fn enter_with_thread(&mut self, wait: Wait, has_some: bool) -> Result<(), EngineError> {
+        let mut result = self.ring.enter_with_thread(0, None);
+        if let (Ok(()), Wait::Upto(limit), false) = (&result, wait, has_some) {
+            let least = self.batch.min(self.ring.in_flight()).max(1);
+            let mut spins = SPINS_MAX;
+            while self.ring.ready() < least && spins > 0 {
+                std::hint::spin_loop();
+                spins -= 1;
+            }
+            if spins == 0 {
+                result = self.ring.enter_with_thread(least, Some(limit));
+            }
+        }
         if result.is_err() || self.ring.has_overflowed() {
             return self.trouble(result);
         }
@@ -205,12 +266,11 @@ impl IoUringQueue {
         let tag = Tag(user_data as u16);
         let slot = self.slots.get_mut(tag.index()).filter(|slot| slot.cookie == user_data)?;
         slot.cookie = user_data + GENERATION;
-        let status = if result as u32 == slot.bytes { IoStatus::OK } else { failure(result) };
-        Some((tag, status))
+        Some((tag, F::status(result, slot.bytes)))
     }
 }
 
-impl Queue for IoUringQueue {
+impl<F: Form> Queue for RingQueue<F> {
     const SLEEPS: bool = true;
 
     #[inline(always)]
@@ -224,22 +284,22 @@ impl Queue for IoUringQueue {
         *slot = Slot { cookie: user_data, bytes };
         if kind == OperationKind::Flush {
             slot.bytes = 0;
-            return self.push_flush(user_data);
+            return self.push_flush(tag, user_data);
         }
         if !self.bounds.admits(&operation) {
-            return self.reject(tag);
+            return self.except(tag, Exception::Rejected);
         }
-        let is_write = kind == OperationKind::Write;
-        let entry = Entry {
-            head: if is_write { self.write_head } else { self.read_head },
+        let transfer = Transfer {
+            is_write: form::is_write(kind),
             offset,
             address: self.buffers_address + self.buffer_stride * u64::from(tag.0),
-            bytes_and_flags: u64::from(bytes),
+            bytes,
             user_data,
         };
+        let form = &self.form;
         // SAFETY: the tag is below the depth and the length within the tag's buffer, which stays
         // until the completion was taken; the tag was idle, so the ring has room.
-        unsafe { self.ring.push(&entry) };
+        unsafe { self.ring.push(|words| form.write(words, &transfer)) };
     }
 
     /// Leaves the system call to `reap`, which waits by the same one.
@@ -256,9 +316,12 @@ impl Queue for IoUringQueue {
     ) -> Result<u32, EngineError> {
         let mut count = 0;
         if self.has_exception {
-            count = self.report_exceptions(sink)?;
+            while let Some((tag, status)) = self.next_exception()? {
+                sink(tag, status);
+                count += 1;
+            }
         }
-        if self.ring.pending() != 0 || self.ring.ready() == 0 {
+        if self.ring.pending() != 0 || self.ring.ready() < self.batch {
             self.enter(wait, count != 0)?;
         }
         let ready = self.ring.ready();
@@ -294,17 +357,20 @@ impl Queue for IoUringQueue {
     }
 }
 
-impl Drop for IoUringQueue {
+impl<F: Form> Drop for RingQueue<F> {
     /// The kernel may write to the buffers of I/O in flight: it is waited for, or else they are
     /// never given back.
     fn drop(&mut self) {
+        if self.has_thread {
+            self.seen.add_thread_ns(self.ring.thread_ns());
+        }
         if !self.quiesce() {
             std::mem::forget(self.buffers.take());
         }
     }
 }
 
-impl IoUringQueue {
+impl<F: Form> RingQueue<F> {
     /// Cancels what has not started and waits for the rest; whether nothing is left.
     fn quiesce(&mut self) -> bool {
         if self.ring.in_flight() == 0 {
@@ -319,10 +385,14 @@ impl IoUringQueue {
             ..Entry::default()
         };
         // SAFETY: it names no memory, and nothing else is pending.
-        unsafe { self.ring.push(&cancel) };
+        unsafe { self.ring.push(|words| form::store(words, &cancel)) };
         while self.ring.pending() != 0 || self.ring.in_flight() != 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.ring.enter(1, Some(left)).is_err() {
+            let entered = match self.has_thread {
+                true => self.ring.enter_with_thread(1, Some(left)),
+                false => self.ring.enter(1, Some(left)),
+            };
+            if left.is_zero() || entered.is_err() {
                 return false;
             }
             for _ in 0..self.ring.ready() {
@@ -332,12 +402,6 @@ impl IoUringQueue {
         }
         true
     }
-}
-
-/// Statuses other than success: the kernel gives the bytes moved, or a negative error number.
-#[cold]
-fn failure(result: i32) -> IoStatus {
-    if result < 0 { IoStatus::errno(result.wrapping_neg()) } else { IoStatus::SHORT }
 }
 
 fn failed(seen: &str, advice: &str) -> EngineError {
@@ -359,7 +423,7 @@ fn stray(user_data: u64, result: i32) -> EngineError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io_uring::IoUring;
+    use crate::io_uring::{IoUring, IoUringQueue};
     use crate::{Engine, OpenOptions, Target};
     use nvpoll_mem::PAGE_BYTES;
 
@@ -425,12 +489,12 @@ mod tests {
         let Some((_folder, mut queue)) = queue() else { return };
         queue.slots[1].cookie += GENERATION;
         let bad = Entry {
-            head: Entry::head(0xff, queue.file_ref),
+            head: Entry::head(0xff, FileRef::Registered),
             user_data: queue.slots[1].cookie,
             ..Entry::default()
         };
         // SAFETY: the entry names no memory, and the ring is empty.
-        unsafe { queue.ring.push(&bad) };
+        unsafe { queue.ring.push(|words| form::store(words, &bad)) };
         queue.push(Tag(0), READ);
         let seen = finish(&mut queue, 2);
         assert_eq!(seen, [(0, IoStatus::OK), (1, IoStatus::errno(libc::EINVAL))]);
@@ -449,7 +513,7 @@ mod tests {
             user_data: queue.slots[1].cookie,
         };
         // SAFETY: the address is that of the second tag's buffer, and the ring is empty.
-        unsafe { queue.ring.push(&endless) };
+        unsafe { queue.ring.push(|words| form::store(words, &endless)) };
         let start = Instant::now();
         for wait in [Wait::No, Wait::Upto(Duration::from_millis(50)), Wait::No] {
             assert_eq!(queue.reap(wait, &mut |_, _| panic!("it ended")).unwrap(), 0);
@@ -458,13 +522,5 @@ mod tests {
         assert_eq!(queue.ring.in_flight(), 1);
         drop(queue);
         assert!(start.elapsed() < DROP_WAIT_MAX / 2, "the drop did not cancel it");
-    }
-
-    #[test]
-    fn results_are_told_apart() {
-        assert_eq!(failure(-libc::EIO), IoStatus::errno(libc::EIO));
-        assert_eq!(failure(512), IoStatus::SHORT);
-        assert_eq!(failure(0), IoStatus::SHORT);
-        assert!(!failure(i32::MIN).is_ok());
     }
 }

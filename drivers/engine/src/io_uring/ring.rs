@@ -9,13 +9,15 @@
 #![allow(unsafe_code)]
 
 use super::abi::*;
+use super::form::Form;
 use nvpoll_mem::Pages;
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use std::time::Duration;
 
 /// A mapping of a ring's descriptor.
@@ -68,11 +70,12 @@ impl Drop for Mapping {
 
 /// An io_uring and its mapped rings, used by one thread.
 #[derive(Debug)]
-pub(super) struct Ring {
-    entries: NonNull<[AtomicU64; ENTRY_WORDS]>,
+pub(super) struct Ring<F> {
+    /// The first word of each stands [`Form::ENTRY_WORDS`] behind the one before.
+    entries: NonNull<AtomicU64>,
     entry_mask: u32,
     completion_mask: u32,
-    completions: NonNull<[AtomicU64; COMPLETION_WORDS]>,
+    completions: NonNull<AtomicU64>,
     sq_tail_shared: NonNull<AtomicU32>,
     sq_flags: NonNull<AtomicU32>,
     cq_head_shared: NonNull<AtomicU32>,
@@ -92,16 +95,33 @@ pub(super) struct Ring {
     _rings: Mapping,
     _entries: Mapping,
     fd: OwnedFd,
+    form: PhantomData<F>,
 }
 
-impl Ring {
+/// How a ring is set up, beside its size.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Setup {
+    /// `IORING_SETUP_*`, without those that the form needs.
+    pub(super) flags: u32,
+    /// How long a submission thread stays awake, in milliseconds; 0 is the kernel's default.
+    pub(super) sq_thread_idle_ms: u32,
+    /// Its processor, with [`setup::SQ_AFF`].
+    pub(super) sq_thread_cpu: u32,
+}
+
+impl<F: Form> Ring<F> {
     /// Sets up a ring of at least `entries` entries with set-up flags `flags`; its completion ring
     /// has twice as many.
     ///
     /// # Errors
     /// The kernel's; `Unsupported` when it lacks a timeout on waiting (before Linux 5.11).
-    pub(super) fn new(entries: u32, flags: u32) -> io::Result<Self> {
-        let mut parameters = Parameters { flags, ..Parameters::default() };
+    pub(super) fn new(entries: u32, setup: Setup) -> io::Result<Self> {
+        let mut parameters = Parameters {
+            flags: setup.flags | F::SETUP,
+            sq_thread_idle: setup.sq_thread_idle_ms,
+            sq_thread_cpu: setup.sq_thread_cpu,
+            ..Parameters::default()
+        };
         // SAFETY: the kernel reads and fills the structure that is passed.
         let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &raw mut parameters) };
         let fd = i32::try_from(checked(fd)?).map_err(io::Error::other)?;
@@ -120,14 +140,14 @@ impl Ring {
         let has_array = flags & setup::NO_SQARRAY == 0;
         let array_end =
             if has_array { sq_off.array as usize + sq_count * size_of::<u32>() } else { 0 };
-        let completions_end = cq_off.entries as usize + cq_count * COMPLETION_WORDS * 8;
+        let completions_end = cq_off.entries as usize + cq_count * F::COMPLETION_WORDS * 8;
         let rings = Mapping::new(&fd, OFF_SQ_RING, array_end.max(completions_end))?;
-        let entries = Mapping::new(&fd, OFF_SQES, sq_count * ENTRY_WORDS * 8)?;
+        let entries = Mapping::new(&fd, OFF_SQES, sq_count * F::ENTRY_WORDS * 8)?;
         if !sq_entries.is_power_of_two() || !cq_entries.is_power_of_two() {
             return Err(io::Error::other("the kernel made a ring whose size is no power of two"));
         }
-        let zero: NonNull<AtomicU64> = entries.values(0, sq_count * ENTRY_WORDS)?;
-        for word in 0..sq_count * ENTRY_WORDS {
+        let zero: NonNull<AtomicU64> = entries.values(0, sq_count * F::ENTRY_WORDS)?;
+        for word in 0..sq_count * F::ENTRY_WORDS {
             // SAFETY: `values` checked that so many values lie in the mapping.
             unsafe { zero.add(word).as_ref() }.store(0, Relaxed);
         }
@@ -139,10 +159,10 @@ impl Ring {
             }
         }
         Ok(Self {
-            entries: entries.values(0, sq_count)?,
+            entries: zero,
             entry_mask: sq_entries - 1,
             completion_mask: cq_entries - 1,
-            completions: rings.values(cq_off.entries, cq_count)?,
+            completions: rings.values(cq_off.entries, cq_count * F::COMPLETION_WORDS)?,
             sq_tail_shared: rings.values(sq_off.tail, 1)?,
             sq_flags: rings.values(sq_off.flags, 1)?,
             cq_head_shared: rings.values(cq_off.head, 1)?,
@@ -158,6 +178,7 @@ impl Ring {
             _rings: rings,
             _entries: entries,
             fd,
+            form: PhantomData,
         })
     }
 
@@ -186,23 +207,28 @@ impl Ring {
         unsafe { self.sq_flags.as_ref() }.load(Relaxed) & SQ_CQ_OVERFLOW != 0
     }
 
-    /// Writes an entry behind the last one; [`enter`](Self::enter) publishes it. Words that this
-    /// engine leaves at zero (buffer index 0, no personality) are never touched.
+    /// Lets `write` fill the entry behind the last one; [`enter`](Self::enter) publishes it. Words
+    /// that `write` leaves alone are zero or an earlier entry's of this place.
     ///
     /// # Safety
     /// The memory that the entry names must stay valid for the kernel's access until its completion
     /// was taken, and the caller has no more entries pending than the ring has.
     #[inline(always)]
-    pub(super) unsafe fn push(&mut self, entry: &Entry) {
+    pub(super) unsafe fn push(&mut self, write: impl FnOnce(&[AtomicU64])) {
         let index = (self.sq_tail & self.entry_mask) as usize;
-        // SAFETY: masked to the ring's size, so within what `values` checked.
-        let words = unsafe { self.entries.add(index).as_ref() };
-        words[0].store(entry.head, Relaxed);
-        words[1].store(entry.offset, Relaxed);
-        words[2].store(entry.address, Relaxed);
-        words[3].store(entry.bytes_and_flags, Relaxed);
-        words[4].store(entry.user_data, Relaxed);
+        // SAFETY: masked to the ring's size, so within what `values` checked; atomic words.
+        write(unsafe {
+            std::slice::from_raw_parts(
+                self.entries.add(index * F::ENTRY_WORDS).as_ptr(),
+                F::ENTRY_WORDS,
+            )
+        });
         self.sq_tail = self.sq_tail.wrapping_add(1);
+    }
+
+    /// Takes the last entry back; the kernel has not looked at it.
+    pub(super) fn take_back(&mut self) {
+        self.sq_tail = self.sq_tail.wrapping_sub(1);
     }
 
     /// Takes back what is pending; the kernel has not looked at it.
@@ -224,21 +250,7 @@ impl Ring {
         unsafe { self.sq_tail_shared.as_ref() }.store(self.sq_tail, Release);
         let taken = match limit {
             None => self.call(pending, complete_min, ENTER_GETEVENTS, std::ptr::null(), 0),
-            Some(limit) => {
-                let timeout = KernelTimespec {
-                    seconds: limit.as_secs().cast_signed(),
-                    nanoseconds: i64::from(limit.subsec_nanos()),
-                };
-                let argument = WaitArgument {
-                    signal_mask: 0,
-                    signal_mask_bytes: 0,
-                    wait_us_min: 0,
-                    timeout: (&raw const timeout).expose_provenance() as u64,
-                };
-                let flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
-                let bytes = size_of::<WaitArgument>();
-                self.call(pending, complete_min, flags, &raw const argument, bytes)
-            }
+            Some(limit) => self.call_waiting(pending, complete_min, 0, limit),
         };
         if taken >= 0 {
             // The kernel takes no more than it was given.
@@ -250,6 +262,65 @@ impl Ring {
             Some(libc::ETIME | libc::EINTR) => Ok(()),
             _ => Err(error),
         }
+    }
+
+    /// As [`enter`](Self::enter), where a thread of the kernel's submits: publishes what is pending,
+    /// wakes the thread if it sleeps, and makes a system call only for that and to wait.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn enter_with_thread(
+        &mut self,
+        complete_min: u32,
+        limit: Option<Duration>,
+    ) -> io::Result<()> {
+        // SAFETY: checked by `values`. The release pairs with the kernel's acquire of the tail.
+        unsafe { self.sq_tail_shared.as_ref() }.store(self.sq_tail, Release);
+        let published = self.pending();
+        // The thread takes all that is published, sooner or later.
+        self.submitted = self.sq_tail;
+        // The tail is to be seen before the flag is looked at: the thread sets the flag, then looks
+        // at the tail once more (io_uring_setup(2), `IORING_SETUP_SQPOLL`).
+        fence(SeqCst);
+        // SAFETY: checked by `values`.
+        let sleeps = unsafe { self.sq_flags.as_ref() }.load(Relaxed) & SQ_NEED_WAKEUP != 0;
+        let wakeup = if sleeps { ENTER_SQ_WAKEUP } else { 0 };
+        let result = match limit {
+            Some(limit) => self.call_waiting(published, complete_min, wakeup, limit),
+            None if sleeps => self.call(published, 0, wakeup, std::ptr::null(), 0),
+            None => return Ok(()),
+        };
+        if result >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ETIME | libc::EINTR) => Ok(()),
+            _ => Err(error),
+        }
+    }
+
+    #[inline(always)]
+    fn call_waiting(
+        &self,
+        submit: u32,
+        complete_min: u32,
+        flags: u32,
+        limit: Duration,
+    ) -> libc::c_long {
+        let timeout = KernelTimespec {
+            seconds: limit.as_secs().cast_signed(),
+            nanoseconds: i64::from(limit.subsec_nanos()),
+        };
+        let argument = WaitArgument {
+            signal_mask: 0,
+            signal_mask_bytes: 0,
+            wait_us_min: 0,
+            timeout: (&raw const timeout).expose_provenance() as u64,
+        };
+        let flags = flags | ENTER_GETEVENTS | ENTER_EXT_ARG;
+        let bytes = size_of::<WaitArgument>();
+        self.call(submit, complete_min, flags, &raw const argument, bytes)
     }
 
     #[inline(always)]
@@ -288,12 +359,14 @@ impl Ring {
     /// Takes the next completion's user data and result; `ready` said that there is one.
     #[inline(always)]
     pub(super) fn take(&mut self) -> (u64, i32) {
-        let index = (self.cq_head & self.completion_mask) as usize;
+        let index = (self.cq_head & self.completion_mask) as usize * F::COMPLETION_WORDS;
         // SAFETY: masked to the ring's size, so within what `values` checked.
-        let words = unsafe { self.completions.add(index).as_ref() };
+        let (data, result) = unsafe {
+            (self.completions.add(index).as_ref(), self.completions.add(index + 1).as_ref())
+        };
         self.cq_head = self.cq_head.wrapping_add(1);
         // The result is the lower half of the second word, the flags the upper.
-        (words[0].load(Relaxed), words[1].load(Relaxed) as u32 as i32)
+        (data.load(Relaxed), result.load(Relaxed) as u32 as i32)
     }
 
     /// Gives the places of the completions taken back to the kernel.
@@ -303,13 +376,27 @@ impl Ring {
         unsafe { self.cq_head_shared.as_ref() }.store(self.cq_head, Release);
     }
 
-    fn register<T>(&self, opcode: u32, argument: *const T, count: u32) -> io::Result<i64> {
-        // SAFETY: each caller passes an argument of the kind and number that `opcode` reads or
-        // writes, alive for the call.
-        let result = unsafe {
-            libc::syscall(libc::SYS_io_uring_register, self.fd.as_raw_fd(), opcode, argument, count)
-        };
-        checked(result)
+    /// Processor time in nanoseconds that the ring's submission thread has had, where there is one:
+    /// the descriptor's fdinfo names the thread, its schedstat says the time, or, in a kernel
+    /// without CONFIG_SCHED_INFO, its stat in ticks.
+    pub(super) fn thread_ns(&self) -> Option<u64> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd()));
+        let info = info.ok()?;
+        let thread = info.lines().find_map(|line| line.strip_prefix("SqThread:"))?.trim();
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/self/task/{thread}/{name}"));
+        let precise = read("schedstat").ok().and_then(|text| {
+            text.split_ascii_whitespace().next()?.parse::<u64>().ok().filter(|&ns| ns > 0)
+        });
+        precise.or_else(|| {
+            // User and system time are fields 14 and 15; the second is a name in parentheses, which
+            // may have spaces (proc_pid_stat(5)).
+            let text = read("stat").ok()?;
+            let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+            let mut ticks = || fields.next()?.parse::<u64>().ok();
+            let ticks = ticks()?.checked_add(ticks()?)?;
+            let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+            Some(ticks.saturating_mul(1_000_000_000) / u64::try_from(per_second).ok()?.max(1))
+        })
     }
 
     /// Pins `buffer` as registered buffer 0.
@@ -352,7 +439,18 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl<F> Ring<F> {
+    fn register<T>(&self, opcode: u32, argument: *const T, count: u32) -> io::Result<i64> {
+        // SAFETY: each caller passes an argument of the kind and number that `opcode` reads or
+        // writes, alive for the call.
+        let result = unsafe {
+            libc::syscall(libc::SYS_io_uring_register, self.fd.as_raw_fd(), opcode, argument, count)
+        };
+        checked(result)
+    }
+}
+
+impl<F> Drop for Ring<F> {
     /// The kernel tears a ring down later, in a worker. What others wait for is given back before:
     /// the pinned memory (it counts against the user's limit) and the file (an exclusive opener is
     /// refused as long as it is held). A refusal leaves it to the tear-down.
@@ -376,6 +474,7 @@ fn checked(result: libc::c_long) -> io::Result<i64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::form::{Plain, store};
     use super::*;
 
     const NOP: u8 = 0;
@@ -393,14 +492,17 @@ mod tests {
             | setup::CLAMP,
     ];
 
-    fn ring(flags: u32) -> Option<Ring> {
-        Ring::new(4, flags).map_err(|error| eprintln!("not tested with {flags:#x}: {error}")).ok()
+    fn ring(flags: u32) -> Option<Ring<Plain>> {
+        Ring::new(4, Setup { flags, ..Setup::default() })
+            .map_err(|error| eprintln!("not tested with {flags:#x}: {error}"))
+            .ok()
     }
 
-    fn push(ring: &mut Ring, user_data: u64) {
+    fn push(ring: &mut Ring<Plain>, user_data: u64) {
         let head = Entry::head(NOP, FileRef::Descriptor(-1));
+        let entry = Entry { head, user_data, ..Entry::default() };
         // SAFETY: it names no memory, and the tests below keep within the ring's four entries.
-        unsafe { ring.push(&Entry { head, user_data, ..Entry::default() }) };
+        unsafe { ring.push(|words| store(words, &entry)) };
     }
 
     #[test]

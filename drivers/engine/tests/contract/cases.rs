@@ -4,17 +4,20 @@
 //! | --- | --- |
 //! | `null` | nothing |
 //! | `soft` | a stepped and a threaded soft controller, of 512 and 4096 byte blocks |
-//! | the kernel's | a file beside the test program; a loop device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK` |
+//! | the kernel's | a file beside the test program, also with the engine's options; a loop device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK`, also polled |
+//! | `io_uring_cmd` | the generic NVMe devices in `NVPOLL_CONTRACT_GENERIC`, also polled |
 //! | those that take a drive | the PCI functions in `NVPOLL_CONTRACT_DRIVES` that are bound to the engine's driver |
 //!
-//! Both variables are lists separated by commas. **What they name is written to.** The files are
+//! These variables are lists separated by commas. **What they name is written to.** The files are
 //! made beside the test program, or in the folder that `NVPOLL_CONTRACT_FOLDER` names.
 //! `NVPOLL_CONTRACT_ENGINES` leaves out all engines but those that it lists. Under VFIO,
 //! `NVPOLL_CONTRACT_IOMMU` names the interface to the IOMMU, and `NVPOLL_CONTRACT_NO_IOMMU` accepts
 //! that there is none; `NVPOLL_CONTRACT_WAIT` is the way of waiting. With `NVPOLL_CONTRACT_VERBOSE` each promise that was kept is said, with its
 //! engine and target.
 
-use nvpoll_engine::{Engine, EngineKind, Target, TransportOptions, Visitor};
+use nvpoll_engine::{
+    Engine, EngineChoice, EngineKind, KernelOptions, Target, TransportOptions, Visitor,
+};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,6 +45,8 @@ pub struct Case {
     pub target: Target,
     /// What was written can be read.
     pub keeps_data: bool,
+    /// How a kernel engine runs.
+    pub options: KernelOptions,
     /// Tests that run side by side may not share it.
     is_shared: bool,
     /// What keeps the target there.
@@ -52,7 +57,22 @@ impl Case {
     pub fn new(engine: &str, what: impl fmt::Display, target: Target) -> Self {
         let name = format!("{engine} on {what}");
         let keeps_data = engine != "null";
-        Self { name, target, keeps_data, is_shared: false, _keeper: Box::new(()) }
+        Self {
+            name,
+            target,
+            keeps_data,
+            options: KernelOptions::default(),
+            is_shared: false,
+            _keeper: Box::new(()),
+        }
+    }
+
+    /// With `options` behind the engine's colon.
+    fn with(mut self, engine: &str, options: &str) -> Self {
+        let choice: EngineChoice = format!("{engine}:{options}").parse().unwrap();
+        self.options = choice.options;
+        self.name = format!("{options}, {}", self.name);
+        self
     }
 
     fn kept_by(self, keeper: impl Any + Sync) -> Self {
@@ -109,6 +129,7 @@ pub fn cases_of<E: Engine>() -> Vec<Case> {
             })
             .into(),
         _ if E::INFO.takes_drive() => drives(name, E::INFO.driver),
+        "io_uring_cmd" => generic(name),
         _ => paths(name),
     }
 }
@@ -143,10 +164,39 @@ pub fn transport() -> TransportOptions {
     }
 }
 
+/// Options that each engine is also held to its contract with.
+fn variants(engine: &str) -> &'static [&'static str] {
+    match engine {
+        "io_uring" => &["sqpoll-idle=50", "no-fixed+batch=8", "buffered+iopoll"],
+        "libaio" => &["batch=8"],
+        "psync" => &["iopoll"],
+        _ => &[],
+    }
+}
+
+/// Generic NVMe devices, and what of them can be polled.
+fn generic(engine: &str) -> Vec<Case> {
+    let named = listed("NVPOLL_CONTRACT_GENERIC");
+    if named.is_empty() {
+        note(format!(
+            "{engine} is not held to its contract here: it needs a drive that may be wiped; set \
+             NVPOLL_CONTRACT_GENERIC to devices such as /dev/ng0n1"
+        ));
+    }
+    let case = |node: &String| Case::new(engine, node, Target::Path(node.into())).shared();
+    let plain = named.iter().map(case);
+    plain.chain(named.iter().map(|node| case(node).with(engine, "iopoll+batch=4"))).collect()
+}
+
 fn paths(engine: &str) -> Vec<Case> {
     let folder = folder_on_disk();
     let file = scratch_file(folder.path());
     let mut cases = vec![Case::new(engine, "a file", Target::Path(file)).kept_by(folder)];
+    for options in variants(engine) {
+        let folder = folder_on_disk();
+        let target = Target::Path(scratch_file(folder.path()));
+        cases.push(Case::new(engine, "a file", target).with(engine, options).kept_by(folder));
+    }
     match LoopDevice::new() {
         Ok(device) => {
             let target = Target::Path(device.node.clone());
@@ -159,6 +209,15 @@ fn paths(engine: &str) -> Vec<Case> {
             .iter()
             .map(|node| Case::new(engine, node, Target::Path(PathBuf::from(node))).shared()),
     );
+    if engine == "io_uring" {
+        for (node, options) in listed("NVPOLL_CONTRACT_BLOCK")
+            .iter()
+            .flat_map(|node| ["iopoll", "iopoll+sqpoll"].map(|options| (node.clone(), options)))
+        {
+            let case = Case::new(engine, &node, Target::Path(PathBuf::from(&node)));
+            cases.push(case.with(engine, options).shared());
+        }
+    }
     cases
 }
 

@@ -20,7 +20,7 @@ macro_rules! for_each_kernel_engine {
             type Output = ();
             fn visit<E: Engine>(self) {
                 let name = E::INFO.name;
-                if E::INFO.takes_drive() || matches!(name, "null" | "soft") {
+                if E::INFO.takes_drive() || matches!(name, "null" | "soft" | "io_uring_cmd") {
                     return;
                 }
                 match E::available() {

@@ -17,8 +17,12 @@ pub fn open<E: Engine>(case: &Case) -> E {
 
 /// Opens a case's target.
 pub fn open_as<E: Engine>(case: &Case, writable: bool) -> E {
-    let options =
-        OpenOptions { writable, transport: crate::cases::transport(), ..OpenOptions::default() };
+    let options = OpenOptions {
+        writable,
+        transport: crate::cases::transport(),
+        kernel: case.options,
+        ..OpenOptions::default()
+    };
     E::open(&case.target, &options).unwrap_or_else(|error| panic!("{}: {error}", case.name))
 }
 

@@ -17,9 +17,15 @@ fn span(size_bytes: u64) -> u64 {
     size_bytes.min(SIZE_BYTES) / u64::from(PAGE) * u64::from(PAGE)
 }
 
+/// The largest power of two up to 1 MiB that, with `extra_bytes` more, is one I/O of this engine.
+fn largest_io<E: Engine>(engine: &E, extra_bytes: u32) -> u32 {
+    let possible = |log2: &u32| engine.geometry((1 << *log2) + extra_bytes).depth_max > 0;
+    1 << (12..=20).rev().find(possible).expect("a page is possible")
+}
+
 pub fn an_open_target_has_a_sane_geometry_and_facts<E: Engine>(case: &Case) {
     let engine: E = open(case);
-    for io_bytes in [PAGE, 1 << 20] {
+    for io_bytes in [PAGE, largest_io(&engine, 0)] {
         let geometry = engine.geometry(io_bytes);
         let shown = format!("{}: {geometry:?}", case.name);
         assert!(geometry.block_bytes.is_power_of_two() && geometry.block_bytes >= 512, "{shown}");
@@ -92,13 +98,14 @@ pub fn what_is_written_is_read_back_at_every_size_and_offset<E: Engine>(case: &C
     }
     let engine: E = open(case);
     let block_bytes = engine.geometry(PAGE).block_bytes;
-    let largest = 1 << 20;
+    let largest = largest_io(&engine, 2 * block_bytes);
     let mut lane = Lane::new(case, &engine, 2, largest + 2 * block_bytes);
     let second = lane.depth - 1;
     let block = u64::from(block_bytes);
     let blocks = [1, 2, 3, 8, 9, 17, 31, 64];
     let sizes = blocks.map(|count| count * block_bytes).into_iter();
     let sizes = sizes.chain([128 << 10, (128 << 10) + block_bytes, largest - block_bytes, largest]);
+    let sizes = sizes.filter(|bytes| *bytes <= largest);
     for (seed, bytes) in sizes.enumerate() {
         let room = u64::from(bytes) + block;
         let end = lane.size_bytes - room;

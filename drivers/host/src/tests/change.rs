@@ -245,6 +245,9 @@ fn a_driver_that_refuses_is_told_with_the_kernels_reason() {
 fn a_node_is_asked_for_when_it_is_opened() {
     let (_machine, host) = plain();
     let node = host.kernel_node(address("0000:00:05.0"), 2).unwrap();
+    let generic = host.generic_node(address("0000:00:05.0"), 2).unwrap();
+    let of_block = node.to_str().unwrap().replace("/nvme", "/ng");
+    assert_eq!(generic.to_str(), Some(of_block.as_str()));
     assert_eq!(node, std::path::Path::new("/dev/nvme1n1"));
     assert!(host.kernel_node(address(FIRST), 7).is_err());
     assert_eq!(host.user_nodes(&drive(&host, FIRST)), Vec::<std::path::PathBuf>::new());

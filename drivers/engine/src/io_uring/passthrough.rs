@@ -1,0 +1,251 @@
+//! NVMe commands through io_uring: the kernel's driver without its block layer.
+//!
+//! The target is a namespace's generic character device (`/dev/ng0n1`). A command carries one
+//! transfer, which the kernel neither splits nor merges: one that the drive does not take whole is
+//! refused here.
+
+use super::form::Passthrough;
+use super::queue::{Parts, RingQueue};
+use super::rings::{self, Rings};
+use super::{buffer_stride, depth_max};
+use crate::admin;
+use crate::block_queue::BlockQueue;
+use crate::bounds::check_shape;
+use crate::options::KernelOption;
+use crate::{Caution, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target};
+use nvpoll_spec::{NamespaceIdentity, ascii_field};
+use std::fs::{File, OpenOptions as FileOptions};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The least page that a controller may count its largest transfer in (CAP.MPSMIN of 0); a
+/// controller with larger ones takes more than is asked of it.
+const CONTROLLER_PAGE_BYTES: u64 = 4096;
+
+/// Smallest and largest LBADS that is driven, as powers of two.
+const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 9..=16;
+
+/// NVMe passthrough on a namespace's generic device.
+#[derive(Debug)]
+pub struct IoUringCmd {
+    file: Arc<File>,
+    size_bytes: u64,
+    block_log2: u8,
+    nsid: u32,
+    writable: bool,
+    command_bytes_max: u64,
+    numa_node: Option<u32>,
+    rings: Rings,
+    facts: Vec<(&'static str, String)>,
+}
+
+/// A worker's ring to a namespace.
+pub type IoUringCmdQueue = RingQueue<Passthrough>;
+
+impl Engine for IoUringCmd {
+    const INFO: EngineInfo = EngineInfo {
+        name: "io_uring_cmd",
+        stack: "Linux io_uring_cmd",
+        summary: "NVMe commands through io_uring, past the block layer, on /dev/ngXnY",
+        driver: None,
+        polls: false,
+        depth_max: Some(super::abi::ENTRIES_MAX),
+        options: &[
+            KernelOption::Iopoll,
+            KernelOption::HybridIopoll,
+            KernelOption::Sqpoll,
+            KernelOption::SqpollIdle,
+            KernelOption::SqpollCpu,
+            KernelOption::NoFixed,
+            KernelOption::Batch,
+        ],
+    };
+
+    type Queue = IoUringCmdQueue;
+
+    fn available() -> Result<(), EngineError> {
+        rings::available()?;
+        // Entries of twice the size came with 5.19, as passthrough did.
+        let rings = Rings::new(crate::KernelOptions::default(), Ok(()));
+        rings.make::<Passthrough>(1).map(drop).map_err(|error| {
+            EngineError::Unavailable(format!("{error}; NVMe passthrough came with Linux 5.19"))
+        })
+    }
+
+    fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
+        Self::available()?;
+        let Target::Path(path) = target else {
+            return Err(wrong(&target.to_string(), "is no path"));
+        };
+        let shown = path.display().to_string();
+        let refused = |error: &dyn std::fmt::Display| {
+            EngineError::Usage(format!(
+                "cannot open {shown}: {error}; `nvpoll list` shows the drives, and passthrough \
+                 needs root or the device's group"
+            ))
+        };
+        let found = std::fs::metadata(path).map_err(|error| refused(&error))?;
+        if !found.file_type().is_char_device() {
+            return Err(wrong(&shown, "is no character device"));
+        }
+        let file = FileOptions::new().read(true).write(options.writable).open(path);
+        let file = file.map_err(|error| refused(&error))?;
+        let nsid = admin::namespace_of(&file)
+            .map_err(|_| wrong(&shown, "does not answer as an NVMe namespace"))?;
+        Self::identify(path, file, nsid, options)
+    }
+
+    fn geometry(&self, io_bytes: u32) -> Geometry {
+        let fits = u64::from(io_bytes) <= self.command_bytes_max;
+        Geometry {
+            size_bytes: self.size_bytes,
+            block_bytes: 1 << self.block_log2,
+            depth_max: if fits { depth_max(io_bytes) } else { 0 },
+            queues_max: None,
+            numa_node: self.numa_node,
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = self.facts.clone();
+        facts.extend(self.rings.facts());
+        facts
+    }
+
+    fn cautions(&self) -> Vec<Caution> {
+        self.rings.cautions()
+    }
+
+    fn queue(&self, shape: QueueShape) -> Result<IoUringCmdQueue, EngineError> {
+        let geometry = self.geometry(shape.io_bytes);
+        check_shape(Self::INFO.name, shape, &geometry)?;
+        debug_assert!(buffer_stride(shape.io_bytes) >= shape.io_bytes as usize);
+        let parts = Parts {
+            file: &self.file,
+            shape,
+            geometry: &geometry,
+            writable: self.writable,
+            no_fixed: self.rings.options.no_fixed,
+            batch: self.rings.batch(),
+            has_thread: self.rings.options.sqpoll,
+            seen: self.rings.seen.clone(),
+        };
+        let (nsid, block_log2) = (self.nsid, self.block_log2);
+        RingQueue::new(self.rings.make(shape.depth)?, parts, |file, has_buffers| {
+            Passthrough::new(file, has_buffers, nsid, block_log2)
+        })
+    }
+}
+
+impl IoUringCmd {
+    fn identify(
+        path: &Path,
+        file: File,
+        nsid: u32,
+        options: &OpenOptions,
+    ) -> Result<Self, EngineError> {
+        let (controller, namespace) = admin::identify_namespace(path, &file, nsid)?;
+        let shown = path.display();
+        let block_log2 = plain_format(&namespace)
+            .map_err(|why| EngineError::Usage(format!("{shown}: namespace {nsid} {why}")))?;
+        let queue = block_folder(path).and_then(|folder| BlockQueue::below(&folder));
+        let of_drive = controller.transfer_bytes_max(CONTROLLER_PAGE_BYTES).unwrap_or(u64::MAX);
+        let of_kernel =
+            queue.as_ref().and_then(BlockQueue::request_bytes_hardware).unwrap_or(u64::MAX);
+        let command_bytes_max = of_drive.min(of_kernel);
+        let access = if options.writable { "read-write" } else { "read-only" };
+        let text = |bytes: &[u8]| match ascii_field(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(raw) => raw.escape_ascii().to_string(),
+        };
+        let facts = vec![
+            (
+                "opened",
+                format!(
+                    "NVMe generic device, namespace {nsid}, blocks of {} bytes, {access}",
+                    1u64 << block_log2
+                ),
+            ),
+            ("model", text(&controller.model)),
+            ("serial", text(&controller.serial)),
+            ("firmware", text(&controller.firmware)),
+            ("command bytes max", command_bytes_max.to_string()),
+        ];
+        let polls = match &queue {
+            Some(queue) => queue.polls(),
+            None => Err("its queues are not to be found in /sys".to_owned()),
+        };
+        Ok(Self {
+            size_bytes: namespace.blocks.checked_shl(block_log2.into()).unwrap_or(u64::MAX),
+            block_log2,
+            nsid,
+            writable: options.writable,
+            command_bytes_max,
+            numa_node: numa_node(path),
+            rings: Rings::new(options.kernel, polls),
+            facts,
+            file: Arc::new(file),
+        })
+    }
+}
+
+/// Log2 of the block's bytes, if the namespace's blocks are data alone.
+fn plain_format(namespace: &NamespaceIdentity) -> Result<u8, String> {
+    let format =
+        namespace.format_in_use().ok_or("names a format in use that does not exist".to_owned())?;
+    if namespace.blocks == 0 {
+        return Err("is not active; attach it, or name another".to_owned());
+    }
+    if format.metadata_bytes != 0 || namespace.protection & 7 != 0 {
+        return Err(format!(
+            "is formatted with {} bytes of metadata a block, which this engine does not transfer; \
+             use another LBA format (`nvme format`), or engine io_uring",
+            format.metadata_bytes
+        ));
+    }
+    match BLOCK_LOG2.contains(&format.data_log2) {
+        true => Ok(format.data_log2),
+        false => Err(format!(
+            "has blocks of 2^{} bytes; 2^{} to 2^{} are possible",
+            format.data_log2,
+            BLOCK_LOG2.start(),
+            BLOCK_LOG2.end()
+        )),
+    }
+}
+
+fn wrong(what: &str, why: &str) -> EngineError {
+    EngineError::Usage(format!(
+        "{what} {why}; engine io_uring_cmd drives an NVMe drive, or its namespace's generic device \
+         such as /dev/ng0n1"
+    ))
+}
+
+/// The device's folder in sysfs.
+fn generic_folder(path: &Path) -> Option<PathBuf> {
+    let name = path.canonicalize().ok()?.file_name()?.to_owned();
+    Path::new("/sys/class/nvme-generic").join(name).canonicalize().ok()
+}
+
+/// The folder of the block device of the same namespace: `nvme0n1` beside `ng0n1`.
+fn block_folder(path: &Path) -> Option<PathBuf> {
+    let folder = generic_folder(path)?;
+    let name = folder.file_name()?.to_str()?.strip_prefix("ng")?;
+    // In the controller's folder, or above the generic device's own class folder.
+    folder
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|parent| parent.join(format!("nvme{name}")))
+        .find(|block| block.exists())
+}
+
+fn numa_node(path: &Path) -> Option<u32> {
+    let folder = generic_folder(path)?;
+    let text = folder
+        .ancestors()
+        .take_while(|ancestor| ancestor.starts_with("/sys/devices"))
+        .find_map(|ancestor| std::fs::read_to_string(ancestor.join("numa_node")).ok())?;
+    text.trim().parse().ok()
+}
