@@ -470,3 +470,28 @@ fn a_folder_of_fios_files_has_one_for_each_workload_and_stack() {
         ["randread-4k-depth-32.json", "randrw-64k-depth-8-75-reads-2-workers.json"]
     );
 }
+
+#[test]
+fn a_huge_file_is_refused_and_a_large_one_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let huge = folder.path().join("huge.json");
+    fs::File::create(&huge).unwrap().set_len(257 << 20).unwrap();
+    assert!(refused([&huge]).contains("larger than 256 MiB"));
+    let header = "stack,rw,bs,bw_gib_s,iops,lat_mean_ms,cpu_total_pct\n";
+    let table = |name: &str, lines: &dyn Fn(u32) -> String, count: u32| {
+        let path = folder.path().join(name);
+        let lines: String = (0..count).map(lines).collect();
+        fs::write(&path, format!("{header}{lines}")).unwrap();
+        path
+    };
+    let wide = |number: u32| format!("s{number} x,read,4k,1,{},1,1\n", 100_000 + number);
+    let long = |number: u32| format!("s{number} x,read,{}k,1,1000,1,1\n", number / 2 + 1);
+    assert!(refused([&table("many.csv", &wide, 10_001)]).contains("are too many"));
+    for path in [table("wide.csv", &wide, 3000), table("long.csv", &long, 3000)] {
+        let started = std::time::Instant::now();
+        for format in ["table", "html", "json"] {
+            assert!(written(format, [&path]).len() > 100_000);
+        }
+        assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+    }
+}

@@ -5,8 +5,9 @@
 
 use super::marks::MarkKind;
 use super::merged::{Block, Direction, Figures, Pair, Source};
-use super::pairs::{comparable, pair};
+use super::pairs::{ALL_PAIRS_ROWS_MAX, comparable, pair};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// One sentence, and the figures in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,6 +60,12 @@ pub enum HighlightKind {
     /// The rounds cannot tell the first two apart.
     NotDistinguishable,
 }
+
+/// More systems than this are not held against each other: nobody reads that many sentences.
+const FAMILIES_MAX: usize = 12;
+
+/// Stacks that a sentence on CPU names at most.
+const NAMED_MAX: usize = 8;
 
 /// Rows of one workload that ran on the same drives, two at least with IOPS.
 struct Contest<'a> {
@@ -120,6 +127,10 @@ pub(super) fn highlights(blocks: &[Block], sources: &[Source]) -> Vec<Highlight>
 /// Rows of a block in groups that ran on the same drives.
 fn contests<'a>(block: &'a Block, sources: &[Source]) -> Vec<Contest<'a>> {
     let mut groups: Vec<Vec<&'a Figures>> = Vec::new();
+    // Of so many, sentences say nothing that the table does not.
+    if block.rows.len() > ALL_PAIRS_ROWS_MAX {
+        return Vec::new();
+    }
     for row in block.rows.iter().filter(|row| Contest::iops(row) > 0.0) {
         let fits = |group: &&mut Vec<&Figures>| {
             group.first().is_some_and(|first| comparable(row, first, sources))
@@ -198,9 +209,14 @@ fn caveats<'a>(rows: impl Iterator<Item = (&'a Block, &'a Figures)>) -> Vec<Stri
 fn system_leads(contests: &[&Contest<'_>], side: Direction) -> Vec<Highlight> {
     let families =
         distinct(contests.iter().flat_map(|contest| contest.rows.iter().map(|row| row.family())));
+    if families.len() > FAMILIES_MAX {
+        return Vec::new();
+    }
+    let stacks: Vec<usize> = families.iter().map(|family| stacks_of(contests, family)).collect();
+    let is_single = |index: usize| stacks.get(index).is_some_and(|count| *count < 2);
     let mut found = Vec::new();
     for (index, ours) in families.iter().enumerate() {
-        for theirs in families.iter().skip(index + 1) {
+        for (other, theirs) in families.iter().enumerate().skip(index + 1) {
             let both: Vec<_> = contests
                 .iter()
                 .filter_map(|contest| {
@@ -210,23 +226,20 @@ fn system_leads(contests: &[&Contest<'_>], side: Direction) -> Vec<Highlight> {
                 })
                 .collect();
             // Where each has one stack, its own sentence says it.
-            let stacks = |family: &str| {
-                distinct(
-                    contests
-                        .iter()
-                        .flat_map(|contest| &contest.rows)
-                        .filter(|row| row.family() == family)
-                        .map(|row| row.stack.as_str()),
-                )
-                .len()
-            };
-            if both.is_empty() || (stacks(ours) < 2 && stacks(theirs) < 2) {
+            if both.is_empty() || (is_single(index) && is_single(other)) {
                 continue;
             }
             found.extend(system_lead(&both, ours, theirs, side));
         }
     }
     found
+}
+
+/// Stacks that a system has in these workloads.
+fn stacks_of(contests: &[&Contest<'_>], family: &str) -> usize {
+    let rows = contests.iter().flat_map(|contest| &contest.rows);
+    let own = rows.filter(|row| row.family() == family).map(|row| row.stack.as_str());
+    own.collect::<BTreeSet<_>>().len()
 }
 
 type Bests<'a> = (&'a Block, &'a Figures, &'a Figures);
@@ -400,6 +413,7 @@ fn cpu_points(contest: &Contest<'_>) -> Option<Highlight> {
         .filter_map(|(row, _)| Some((row, pair(first, row).cpu_points?)))
         .filter(|(_, points)| points.ci95.is_none_or(|[_, high]| high < 0.0))
         .map(|(row, points)| (row, Some(points.mean)))
+        .take(NAMED_MAX)
         .collect();
     let words: Vec<String> = against
         .iter()

@@ -34,14 +34,16 @@ fn same_serials(ours: &[Drive], base: &[Drive]) -> bool {
     !ours.is_empty() && keys(ours).is_some() && keys(ours) == keys(base)
 }
 
+/// Rows of a block up to which every pair is compared; of more, each row with the first one alone.
+pub(super) const ALL_PAIRS_ROWS_MAX: usize = 48;
+
 /// All pairs of a block, each row against those before it.
 pub(super) fn pairs(rows: &[Figures], sources: &[Source]) -> Vec<Pair> {
     let mut pairs = Vec::new();
+    let most = if rows.len() > ALL_PAIRS_ROWS_MAX { 1 } else { usize::MAX };
     for (index, ours) in rows.iter().enumerate() {
-        let before = rows.iter().take(index);
-        pairs.extend(
-            before.filter(|base| comparable(ours, base, sources)).map(|base| pair(ours, base)),
-        );
+        let before = rows.iter().take(index).filter(|base| comparable(ours, base, sources));
+        pairs.extend(before.take(most).map(|base| pair(ours, base)));
     }
     pairs
 }

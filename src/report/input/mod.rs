@@ -16,7 +16,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Most rows of one file.
-const ROWS_MAX: usize = 100_000;
+const ROWS_MAX: usize = 10_000;
 
 /// Longest name that is taken from a file.
 const NAME_CHARS_MAX: usize = 200;
@@ -97,6 +97,14 @@ pub enum InputError {
         /// Which file.
         path: PathBuf,
     },
+    /// More than anybody looks at.
+    #[error("{}: has {count} rows; at most {ROWS_MAX} are reported", path.display())]
+    TooManyRows {
+        /// Which file.
+        path: PathBuf,
+        /// Rows of it.
+        count: usize,
+    },
     /// Nothing in it.
     #[error("{}: has no row to report", path.display())]
     Empty {
@@ -113,10 +121,15 @@ impl Input {
     pub fn read(path: &Path) -> Result<Self, InputError> {
         let fail = |error| InputError::Io { path: path.to_owned(), error };
         // Looked at before it is opened: opening a pipe waits for a writer.
-        if !std::fs::metadata(path).map_err(fail)?.is_file() {
+        let metadata = std::fs::metadata(path).map_err(fail)?;
+        if !metadata.is_file() {
             return Err(InputError::NotAFile { path: path.to_owned() });
         }
+        if metadata.len() > FILE_BYTES_MAX {
+            return Err(ReportError::TooLarge { path: path.to_owned() }.into());
+        }
         let mut bytes = Vec::new();
+        // It may still grow while it is read.
         let file = File::open(path).map_err(fail)?;
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(fail)?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -132,10 +145,11 @@ impl Input {
             Looks::Text(text) => published::parse(text, path)?,
             Looks::Neither => return Err(InputError::Foreign { path: path.to_owned() }),
         };
-        if input.rows.is_empty() {
-            return Err(InputError::Empty { path: path.to_owned() });
+        match input.rows.len() {
+            0 => Err(InputError::Empty { path: path.to_owned() }),
+            1..=ROWS_MAX => Ok(input),
+            count => Err(InputError::TooManyRows { path: path.to_owned(), count }),
         }
-        Ok(input)
     }
 
     fn parse_json(json: &[u8], whole: &[u8], path: &Path) -> Result<Self, InputError> {

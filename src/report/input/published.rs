@@ -76,7 +76,7 @@ fn records(text: &str) -> Result<Vec<StringRecord>, Fault> {
     let mut records = Vec::new();
     for record in reader.records() {
         let record = record.map_err(|error| Fault { line: None, what: error.to_string() })?;
-        if records.len() >= ROWS_MAX {
+        if records.len() > ROWS_MAX {
             return Err(Fault::at(&record, format!("more than {ROWS_MAX} lines are too many")));
         }
         records.push(record);
