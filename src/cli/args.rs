@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::plan::Transport;
 use crate::run::{CpuList, Timing};
 use crate::workload::units::{Amount, parse_size, parse_time};
-use crate::workload::{Rw, Workload};
+use crate::workload::{Rw, SuiteTiming, Workload};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
     EngineChoice, IommuInterface, KernelOptions, Quirks, TransportOptions, WaitMode,
@@ -174,9 +174,6 @@ pub struct CompareArgs {
     /// io_uring,io_uring:iopoll,io_uring:sqpoll+batch=8
     #[arg(long, value_name = "A,B,…", value_delimiter = ',', value_parser = engine)]
     pub engines: Vec<EngineChoice>,
-    /// A list of workloads: quick, review [default: quick, unless workload options say otherwise]
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["rw", "bs", "iodepth"])]
-    pub suite: Option<String>,
     /// Rounds; the intervals are over rounds, so that fewer than two give none
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -223,6 +220,11 @@ impl TransportArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workload (fio's names)")]
 pub struct WorkloadArgs {
+    /// A list of workloads: quick, review, latency, a TOML file (docs/SUITES.md) or a fio job file, by
+    /// the ending .toml or .fio. The options below hold for all its rows [default of compare: quick,
+    /// unless --rw, --bs or --iodepth is given]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["rw", "bs", "iodepth"])]
+    pub suite: Option<String>,
     /// read, write, randread, randwrite, rw or randrw
     #[arg(long, value_name = "PATTERN", alias = "readwrite")]
     pub rw: Option<Rw>,
@@ -232,24 +234,24 @@ pub struct WorkloadArgs {
     /// I/Os in flight, a worker and drive
     #[arg(long, value_name = "N")]
     pub iodepth: Option<u32>,
-    /// Workers a drive, each with a queue, a thread and a processor of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub numjobs: u32,
-    /// Reads of a mixed pattern, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
-    pub rwmixread: u8,
-    /// Where the used stretch of the target begins
-    #[arg(long, value_name = "SIZE|PERCENT", default_value = "0")]
-    pub offset: Amount,
+    /// Workers a drive, each with a queue, a thread and a processor of its own [default: 1]
+    #[arg(long, value_name = "N")]
+    pub numjobs: Option<u32>,
+    /// Reads of a mixed pattern, in percent [default: 50]
+    #[arg(long, value_name = "PERCENT")]
+    pub rwmixread: Option<u8>,
+    /// Where the used stretch of the target begins [default: 0]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub offset: Option<Amount>,
     /// How long it is [default: to the target's end]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub size: Option<Amount>,
-    /// A flush after every so many writes
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub fsync: u32,
-    /// Seed of the random offsets; the same seed gives the same I/O
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub randseed: u64,
+    /// A flush after every so many writes [default: none]
+    #[arg(long, value_name = "N")]
+    pub fsync: Option<u32>,
+    /// Seed of the random offsets; the same seed gives the same I/O [default: 0]
+    #[arg(long, value_name = "N")]
+    pub randseed: Option<u64>,
 }
 
 /// What `run` and `compare` share.
@@ -385,37 +387,47 @@ impl WorkloadArgs {
     /// A suite's workload with the options that hold for all.
     pub fn apply(&self, workload: Workload) -> Workload {
         Workload {
-            numjobs: self.numjobs,
-            rwmixread: self.rwmixread,
-            offset: self.offset,
-            size: self.size,
-            fsync: self.fsync,
-            seed: self.randseed,
+            numjobs: self.numjobs.unwrap_or(workload.numjobs),
+            rwmixread: self.rwmixread.unwrap_or(workload.rwmixread),
+            offset: self.offset.unwrap_or(workload.offset),
+            size: self.size.or(workload.size),
+            fsync: self.fsync.unwrap_or(workload.fsync),
+            seed: self.randseed.unwrap_or(workload.seed),
             ..workload
         }
     }
 }
 
 impl CommonArgs {
-    /// Ramp and runtime, or a number of I/Os.
+    /// Ramp and runtime, or a number of I/Os: as typed, as the suite has it, or these.
     ///
     /// # Errors
     /// A runtime or a number of zero.
-    pub fn timing(&self, ramp_s: f64, runtime_s: f64) -> Result<Timing, Failure> {
-        if self.number_ios == Some(0) {
+    pub fn timing(
+        &self,
+        suite: SuiteTiming,
+        ramp_s: f64,
+        runtime_s: f64,
+    ) -> Result<Timing, Failure> {
+        let typed_time = self.runtime.is_some() || self.ramp_time.is_some();
+        let of_suite = suite.number_ios.filter(|_| !typed_time);
+        let number_ios = self.number_ios.or(of_suite);
+        let runtime = self.runtime.or(suite.runtime);
+        let ramp = self.ramp_time.or(suite.ramp);
+        if number_ios == Some(0) {
             return Err(Failure::usage(
                 "--number-ios 0: nothing would be measured; give at least 1",
             ));
         }
-        if self.runtime.is_some_and(|time| time.is_zero()) {
+        if runtime.is_some_and(|time| time.is_zero()) {
             return Err(Failure::usage(
                 "--runtime 0: nothing would be measured; give a time such as 10 or 500ms",
             ));
         }
         Ok(Timing {
-            ramp_s: self.ramp_time.map_or(ramp_s, |time| time.as_secs_f64()),
-            runtime_s: self.runtime.map_or(runtime_s, |time| time.as_secs_f64()),
-            number_ios: self.number_ios,
+            ramp_s: ramp.map_or(ramp_s, |time| time.as_secs_f64()),
+            runtime_s: runtime.map_or(runtime_s, |time| time.as_secs_f64()),
+            number_ios,
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::args::{CommonArgs, CompareArgs, RunArgs};
+use super::asked::Asked;
 use super::out::{self, say, tell};
 use super::progress::Progress;
 use super::signals::stop_on_signals;
@@ -11,7 +12,6 @@ use crate::plan::{Plan, Stack};
 use crate::preflight::{self, Scratch, Subject, What};
 use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan};
-use crate::workload::{Suite, Workload};
 use nvpoll_engine::{EngineChoice, EngineKind, KernelOption, KernelOptions};
 use nvpoll_host::{Holder, Host, TakeOptions, UserDriver};
 use std::collections::HashSet;
@@ -38,13 +38,14 @@ pub fn run(args: &RunArgs) -> Done {
     };
     let choice = with_flags(&[choice], &args.common)?.swap_remove(0);
     let column = Column { kind: choice.kind, options: choice.options, subjects };
+    let asked = Asked::new(&args.workload, None, &column.subjects)?;
     let plan = Plan {
         command: "run".to_owned(),
         stacks: vec![stack_of(&column)],
-        suite: None,
-        workloads: vec![args.workload.one()],
+        suite: asked.suite,
+        workloads: asked.workloads,
         rounds: 1,
-        timing: args.common.timing(TIMES_S.0, TIMES_S.1)?,
+        timing: args.common.timing(asked.timing, TIMES_S.0, TIMES_S.1)?,
         cpus: args.common.cpu_list()?.to_string(),
         transport: args.common.transport(),
     };
@@ -59,24 +60,22 @@ pub fn compare(args: &CompareArgs) -> Done {
     let host = Host::system();
     let is_default = args.targets.is_empty();
     let times = if is_default { STAND_IN_TIMES_S } else { TIMES_S };
+    let subjects = resolve(&host, &args.targets)?;
+    let asked = Asked::new(&args.workload, Some("quick"), &subjects)?;
     let mut plan = Plan {
         command: "compare".to_owned(),
         stacks: Vec::new(),
-        suite: None,
-        workloads: Vec::new(),
+        suite: asked.suite,
+        workloads: asked.workloads,
         rounds: args.rounds,
-        timing: args.common.timing(times.0, times.1)?,
+        timing: args.common.timing(asked.timing, times.0, times.1)?,
         cpus: args.common.cpu_list()?.to_string(),
         transport: args.common.transport(),
     };
-    (plan.suite, plan.workloads) = workloads(args)?;
     let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };
     let columns = match &scratch {
         Some(scratch) => stand_in_columns(scratch, &args.engines, &args.common)?,
-        None => {
-            let subjects = resolve(&host, &args.targets)?;
-            columns(&host, &subjects, &args.engines, &args.common)?
-        }
+        None => columns(&host, &subjects, &args.engines, &args.common)?,
     };
     plan.stacks = columns.iter().map(stack_of).collect();
     let headline = match &scratch {
@@ -140,16 +139,6 @@ fn choose(subjects: &[Subject]) -> Result<(EngineKind, String), Failure> {
             first.0, other.0
         ))),
     }
-}
-
-fn workloads(args: &CompareArgs) -> Result<(Option<String>, Vec<Workload>), Failure> {
-    if args.workload.names_one() {
-        return Ok((None, vec![args.workload.one()]));
-    }
-    let name = args.suite.as_deref().unwrap_or("quick");
-    let suite = Suite::named(name).map_err(|error| Failure::usage(format!("--suite: {error}")))?;
-    let workloads = suite.workloads.into_iter().map(|workload| args.workload.apply(workload));
-    Ok((Some(suite.name), workloads.collect()))
 }
 
 /// The columns of a comparison of real targets: the engines asked for, or all that fit.

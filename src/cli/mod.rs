@@ -1,6 +1,7 @@
 //! The command line.
 
 mod args;
+mod asked;
 #[cfg(target_os = "linux")]
 mod doctor;
 #[cfg(target_os = "linux")]

@@ -56,6 +56,8 @@ pub struct RoundResult {
     pub in_flight_mean: Option<f64>,
     /// Looks at the completion queue; `None` where the engine does not poll.
     pub polls: Option<Polls>,
+    /// I/Os a second of each drive, in the order of `ran.drives`; empty where nothing was measured.
+    pub iops_by_drive: Vec<f64>,
     /// Whether it ran to its planned end.
     pub complete: bool,
     /// What the run has to say against it.
@@ -97,6 +99,7 @@ impl RoundResult {
             in_flight_mean: self.in_flight_mean.filter(|mean| mean.is_finite()),
             errors: self.recorder.errors().total(),
             polls: self.polls,
+            iops_by_drive: self.iops_by_drive.iter().map(|iops| finite_or_0(*iops)).collect(),
         }
     }
 }
@@ -215,6 +218,7 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
         ios: merged.recorder.count_all(),
         elapsed_s: merged.elapsed_s,
         polls: merged.polls(),
+        iops_by_drive: merged.by_drive(first.ran.drives.len()),
         read: mixed(Direction::Read),
         write: mixed(Direction::Write),
         flush: flushes(&merged.recorder, merged.ns_per_tick),
@@ -285,6 +289,15 @@ impl<'a> Merged<'a> {
             useful: sum.useful.saturating_add(polls.useful),
             empty: sum.empty.saturating_add(polls.empty),
         }))
+    }
+
+    /// IOPS of each of several drives, where each round has them.
+    fn by_drive(&self, drives: usize) -> Vec<Interval> {
+        if drives < 2 {
+            return Vec::new();
+        }
+        let of = |drive: usize| self.interval(|round| round.iops_by_drive.get(drive).copied());
+        (0..drives).map(of).collect::<Option<_>>().unwrap_or_default()
     }
 
     fn side(&self, direction: Direction) -> Option<Side> {

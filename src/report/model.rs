@@ -76,6 +76,9 @@ pub struct Row {
     pub elapsed_s: f64,
     /// Looks at the completion queue; `None` where the engine does not poll.
     pub polls: Option<Polls>,
+    /// IOPS of each drive, in the order of `drives`; empty for one drive, whose are the row's.
+    #[serde(default)]
+    pub iops_by_drive: Vec<Interval>,
     /// Reads alone, of a mixed pattern.
     pub read: Option<Side>,
     /// Writes alone, of a mixed pattern.
@@ -113,6 +116,9 @@ pub struct RoundSummary {
     pub errors: u64,
     /// Looks at the completion queue.
     pub polls: Option<Polls>,
+    /// I/Os a second of each drive; empty where nothing was measured.
+    #[serde(default)]
+    pub iops_by_drive: Vec<f64>,
 }
 
 /// A drive, or what stood in for one.

@@ -78,6 +78,7 @@ pub fn round(round: u32, workload: &Workload, engine: &str, iops: u64, depth: u6
         cpu: cpu.per(ios),
         in_flight_mean: Some(depth as f64),
         polls: (engine == "vfio").then_some(Polls { useful: 1000, empty: 3000 }),
+        iops_by_drive: Vec::new(),
         complete: true,
         marks: Vec::new(),
     }

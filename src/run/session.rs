@@ -258,6 +258,7 @@ fn measured_round(
         cpu: measurement.cpu,
         in_flight_mean: Some(measurement.in_flight_mean),
         polls,
+        iops_by_drive: measurement.iops_by_target,
         complete: !measurement.stopped,
         marks: stopped.into_iter().chain(cautions).collect(),
     }
@@ -274,6 +275,7 @@ fn failed_round(round: u32, column: &Column, workload: &Workload, why: &str) -> 
         cpu: crate::measure::CpuUse::default(),
         in_flight_mean: None,
         polls: None,
+        iops_by_drive: Vec::new(),
         complete: false,
         marks: vec![Mark::new(MarkKind::Failed, format!("round {round} failed: {why}"))],
     }

@@ -8,9 +8,11 @@
 //! No map of visited blocks is kept, as with fio's `norandommap`: random offsets are independent
 //! draws, and a block may come up twice. It holds no data and moves none.
 
+mod fio;
 mod generator;
 mod rw;
 mod suite;
+mod suite_file;
 pub mod units;
 
 mod spec;
@@ -18,4 +20,4 @@ mod spec;
 pub use generator::{Consumer, Generator, Sink};
 pub use rw::{Rw, UnknownRw};
 pub use spec::{BS_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, Span, Workload, WorkloadError};
-pub use suite::{Suite, UnknownSuite};
+pub use suite::{FileName, Suite, SuiteError, SuiteTiming};

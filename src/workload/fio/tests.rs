@@ -1,0 +1,138 @@
+use super::*;
+use crate::workload::units::Amount;
+use crate::workload::{Rw, Workload};
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn read(text: &str) -> Result<Suite, String> {
+    parse(text, Path::new("jobs.fio")).map_err(|error| error.to_string())
+}
+
+fn one(keys: &str) -> Result<Workload, String> {
+    read(&format!("[job]\n{keys}\n")).map(|suite| suite.workloads[0].clone())
+}
+
+#[test]
+fn a_file_as_people_write_them() {
+    let suite = read(
+        "; a review\n[global]\nioengine=libaio\ndirect=1\nbs = 4k   ; small\nrandrepeat=0\n\
+         time_based\nruntime=30\nramp_time=5s\ngroup_reporting\nnorandommap\nthread=1\n\
+         filename=/dev/nvme0n1:/dev/nvme1n1\n# reads\n[rr]\nreadwrite=randread\niodepth=32\n\n\
+         [rw70]\nstonewall\nrw=randrw\nrwmixread=70\nblocksize=8K\nnumjobs=4\nsize=50%\n",
+    )
+    .unwrap();
+    assert_eq!(suite.name, "jobs");
+    assert_eq!(suite.timing.runtime, Some(Duration::from_secs(30)));
+    assert_eq!(suite.timing.ramp, Some(Duration::from_secs(5)));
+    let [rr, rw70] = suite.workloads.as_slice() else { panic!("{suite:?}") };
+    assert_eq!((rr.name.as_str(), rr.rw, rr.bs_bytes, rr.iodepth), ("rr", Rw::RandRead, 4096, 32));
+    assert_eq!((rw70.rw, rw70.bs_bytes, rw70.iodepth), (Rw::RandRw, 8192, 1));
+    assert_eq!((rw70.numjobs, rw70.rwmixread, rw70.size), (4, 70, Some(Amount::Percent(50))));
+    assert_ne!(rr.seed, 0, "randrepeat=0");
+    let names = ["/dev/nvme0n1".to_owned(), "/dev/nvme1n1".to_owned()];
+    assert_eq!(suite.filenames, [FileName { line: 13, names: names.to_vec() }]);
+    let [note] = suite.notes.as_slice() else { panic!("{:?}", suite.notes) };
+    assert!(note.starts_with("ioengine=libaio is not followed"), "{note}");
+}
+
+#[test]
+fn a_later_global_section_holds_for_the_jobs_below_it() {
+    let suite = read("[global]\nbs=4k\n[a]\nrw=read\n[global]\nbs=64k\nstonewall\n[b]\nrw=write\n");
+    let sizes: Vec<u32> = suite.unwrap().workloads.iter().map(|w| w.bs_bytes).collect();
+    assert_eq!(sizes, [4096, 65536]);
+}
+
+#[test]
+fn suffixes_follow_kb_base_wherever_it_stands() {
+    let size = |text: &str| one(&format!("rw=read\n{text}")).unwrap().size;
+    for (text, bytes) in [
+        ("size=1k", 1024),
+        ("size=1kb", 1024),
+        ("size=1KiB", 1000),
+        ("size=1ki", 1000),
+        ("size=2m\nkb_base=1000", 2_000_000),
+        ("kb_base=1000\nsize=2MiB", 2 << 20),
+        ("size=0x10k", 16 << 10),
+        ("size=512b", 512),
+        ("size=4096", 4096),
+    ] {
+        assert_eq!(size(text), Some(Amount::Bytes(bytes)), "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_followed_is_an_error_with_file_line_and_key() {
+    for (keys, line, what) in [
+        ("rw=read\nblocksise=4k", 3, "blocksise=4k: nvpoll does not know this key"),
+        ("exec_prerun=rm -rf x", 2, "exec_prerun=rm -rf x: nvpoll does not know this key"),
+        ("hugepage-size", 2, "hugepage-size: this key needs a value"),
+        ("direct=0", 2, "page cache"),
+        ("buffered=1", 2, "page cache"),
+        ("bs=4q", 2, "bs=4q: \"4q\" is no number"),
+        ("bs=4k,8k", 2, "different sizes"),
+        ("rw=trim", 2, "no access pattern"),
+        ("rw=randread:8", 2, "no access pattern"),
+        ("rwmixread=101", 2, "0 to 100"),
+        ("iodepth=99999999999", 2, "too large"),
+        ("runtime=8d", 2, "at most 7 days"),
+        ("directory=/tmp", 2, "name the targets"),
+        ("filename=${DEVICE}", 2, "substitutes no variables"),
+        ("verify=crc32c", 2, "verify=0 only"),
+        ("sync=1", 2, "sync=0 only"),
+        ("loops=3", 2, "loops=1 only"),
+        ("stonewall=maybe", 2, "0 or 1"),
+        ("cpus_allowed=1", 2, "--cpus"),
+        ("include other.fio", 2, "include other.fio: this key needs a value"),
+        ("iodepth=0", 1, "--iodepth 0"),
+        ("size=1m\nfilesize=2m", 1, "differ"),
+        ("[x", 2, "not closed"),
+        ("[]", 2, "without a name"),
+    ] {
+        let message = read(&format!("[job]\n{keys}\n")).unwrap_err();
+        assert!(message.starts_with(&format!("jobs.fio:{line}: ")), "{keys}: {message}");
+        assert!(message.contains(what), "{keys}: {message}");
+    }
+    assert!(read("bs=4k\n").unwrap_err().starts_with("jobs.fio:1: \"bs\" stands before"));
+    assert!(read("[global]\nbs=4k\n").unwrap_err().contains("no job section"));
+}
+
+#[test]
+fn jobs_at_the_same_time_and_rows_of_different_length_are_refused() {
+    let message = read("[a]\nrw=read\n[b]\nrw=read\n").unwrap_err();
+    assert!(message.starts_with("jobs.fio:3: job [b] would run at the same time"), "{message}");
+    let message = read("[a]\nruntime=3\n[b]\nruntime=4\nstonewall\n").unwrap_err();
+    assert!(message.starts_with("jobs.fio:3: job [b] has another runtime"), "{message}");
+}
+
+#[test]
+fn what_fio_would_do_in_another_way_is_said() {
+    let notes = |keys: &str| read(&format!("[job]\n{keys}\n")).unwrap().notes.join("; ");
+    assert_eq!(notes("direct=1\ntime_based"), "");
+    for (keys, what) in [
+        ("time_based", "page cache"),
+        ("direct=1", "time_based is missing"),
+        ("numjobs=2", "share of its own"),
+        ("write_bw_log=x", "no log files"),
+        ("iodepth_batch_submit=8", "one batch"),
+        ("gtod_reduce=1", "always measured"),
+        ("hipri", "facts"),
+    ] {
+        assert!(notes(keys).contains(what), "{keys}: {}", notes(keys));
+    }
+}
+
+proptest! {
+    /// Whatever stands in a file: a suite or a message, never a panic.
+    #[test]
+    fn any_text_is_read_or_refused(text in "(\\[?[a-z_]{0,8}\\]?[= ;#%$0-9kKmi.:-]{0,8}\n){0,12}") {
+        let _ = read(&text);
+    }
+
+    #[test]
+    fn any_value_is_read_or_refused(
+        key in prop::sample::select(vec!["bs", "size", "iodepth", "runtime", "rwmixread", "offset"]),
+        value in "\\PC{0,12}",
+    ) {
+        let _ = one(&format!("{key}={value}"));
+    }
+}
