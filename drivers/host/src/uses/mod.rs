@@ -17,6 +17,7 @@ use self::handles::Handles;
 use self::layers::Layer;
 use self::mounts::{Mount, Swap};
 use crate::Host;
+use crate::bind::UserDriver;
 use crate::drive::{Drive, sectors_bytes};
 use crate::error::{HostError, printable};
 use crate::kernel::Claim;
@@ -298,7 +299,16 @@ impl Survey {
     /// The uses, and exclusive claims on every node that had none: while they are held, nobody
     /// can mount it or build on it.
     pub(crate) fn uses_and_claims(&self, drive: &Drive) -> (Vec<Use>, Vec<Claim>) {
-        let (mut uses, claims) = self.uses_of_blocks(&layers::bases(drive));
+        let bases = layers::bases(drive);
+        let (mut uses, claims) = self.uses_of_blocks(&bases);
+        // Such a drive has no node of the kernel's, and the kernel opens its group for one process
+        // at a time: whoever opens it knows that nobody else has it, without looking at processes.
+        let is_exclusive = bases.is_empty()
+            && drive.driver.as_deref() == Some(UserDriver::VfioPci.name())
+            && self.host.has_iommu(drive);
+        if is_exclusive {
+            uses.retain(|found| found.kind != UseKind::Unexamined);
+        }
         uses.extend(self.uses_of_function(drive));
         uses.sort_by(|a, b| (a.kind, &a.node, &a.place).cmp(&(b.kind, &b.node, &b.place)));
         uses.dedup();
