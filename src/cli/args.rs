@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::plan::Transport;
 use crate::run::{CpuList, Timing};
 use crate::workload::units::{Amount, parse_size, parse_time};
-use crate::workload::{Rw, SuiteTiming, Workload};
+use crate::workload::{RateProcess, Rw, SuiteTiming, Workload};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
     EngineChoice, IommuInterface, KernelOptions, Quirks, TransportOptions, WaitMode,
@@ -56,6 +56,12 @@ pub enum Command {
     /// CSV, and puts rows of the same workload side by side. Two stacks are compared where they ran on the
     /// same drives; docs/REPORT.md says how.
     Report(super::report::ReportArgs),
+    /// A result's plan once more, and what differs
+    ///
+    /// Runs what the file's plan says on the targets that it names, then prints what differs in the
+    /// environment, and the new figures beside the old ones: by how much they differ, or that they
+    /// cannot be told apart.
+    Rerun(super::rerun::RerunArgs),
 }
 
 /// `nvpoll list`
@@ -249,6 +255,13 @@ pub struct WorkloadArgs {
     /// A flush after every so many writes [default: none]
     #[arg(long, value_name = "N")]
     pub fsync: Option<u32>,
+    /// An open load: so many I/Os of each worker fall due each second, whatever the drive does, and
+    /// latencies run from then. --iodepth is the most that are sent at once
+    #[arg(long, value_name = "N", alias = "rate_iops")]
+    pub rate_iops: Option<u32>,
+    /// How they arrive: linear (at equal distances) or poisson [default: linear]
+    #[arg(long, value_name = "HOW", alias = "rate_process")]
+    pub rate_process: Option<RateProcess>,
     /// Seed of the random offsets; the same seed gives the same I/O [default: 0]
     #[arg(long, value_name = "N")]
     pub randseed: Option<u64>,
@@ -393,6 +406,8 @@ impl WorkloadArgs {
             size: self.size.or(workload.size),
             fsync: self.fsync.unwrap_or(workload.fsync),
             seed: self.randseed.unwrap_or(workload.seed),
+            rate_iops: self.rate_iops.or(workload.rate_iops),
+            rate_process: self.rate_process.unwrap_or(workload.rate_process),
             ..workload
         }
     }

@@ -96,13 +96,13 @@ fn take_options(common: &CommonArgs) -> TakeOptions {
 }
 
 /// What a signal stops: set up before anything is made that has to be removed or given back.
-fn stoppable() -> Result<Arc<Control>, Failure> {
+pub(super) fn stoppable() -> Result<Arc<Control>, Failure> {
     let control = Arc::new(Control::new());
     stop_on_signals(&control)?;
     Ok(control)
 }
 
-fn resolve(host: &Host, names: &[String]) -> Result<Vec<Subject>, Failure> {
+pub(super) fn resolve(host: &Host, names: &[String]) -> Result<Vec<Subject>, Failure> {
     if names.len() > TARGETS_MAX {
         return Err(Failure::usage(format!(
             "{} targets; at most {TARGETS_MAX} are possible",
@@ -326,7 +326,7 @@ fn check_bound(
 }
 
 /// Checks, runs, and reports.
-fn execute(
+pub(super) fn execute(
     host: &Host,
     plan: &Plan,
     columns: &[Column],

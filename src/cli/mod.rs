@@ -11,6 +11,7 @@ mod measure;
 mod out;
 mod progress;
 mod report;
+mod rerun;
 mod signals;
 
 pub use args::{Cli, Command};
@@ -31,6 +32,7 @@ pub fn main(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => measure::run(&args),
         Command::Compare(args) => measure::compare(&args),
+        Command::Rerun(args) => rerun::rerun(&args),
         Command::Report(args) => report::report(&args),
         Command::Identify(args) => identify::identify(&args),
         #[cfg(target_os = "linux")]

@@ -2,6 +2,7 @@
 
 use super::model::{Drive, DriveKind, Row};
 use crate::measure::LittlesLaw;
+use crate::workload::RateProcess;
 use serde::{Deserialize, Serialize};
 
 /// A round shorter than this is marked: processor time comes in ticks of some milliseconds, and a
@@ -10,6 +11,9 @@ const ROUND_S_MIN: f64 = 1.0;
 
 /// A row whose mean depth is below this part of the asked one is marked.
 const DEPTH_KEPT_MIN: f64 = 0.95;
+
+/// A row further off the asked rate is marked.
+const RATE_OFF_MAX: f64 = 0.01;
 
 /// A percentile of the table that fewer I/Os than this lie beyond is marked.
 const BEYOND_MIN: u64 = 10;
@@ -28,6 +32,8 @@ pub enum MarkKind {
     LittlesLaw,
     /// Fewer I/Os in flight than asked.
     DepthNotKept,
+    /// More or less than the rate that was asked for.
+    RateMissed,
     /// Ran on something else than the first row, and is not compared with it.
     DifferentTargets,
     /// A soft controller, not a drive.
@@ -85,8 +91,9 @@ impl Mark {
 
 /// What a row's own figures say against it.
 pub(super) fn of_row(row: &Row) -> Vec<Mark> {
-    [incomplete(row), errors(row), littles_law(row), depth(row), short_run(row), few_samples(row)]
+    [incomplete(row), errors(row), littles_law(row), depth(row), rate(row), short_run(row)]
         .into_iter()
+        .chain([few_samples(row)])
         .flatten()
         .chain(stand_ins(&row.drives))
         .collect()
@@ -120,6 +127,10 @@ fn errors(row: &Row) -> Option<Mark> {
 }
 
 fn littles_law(row: &Row) -> Option<Mark> {
+    // The law is of a system that comes to rest; a backlog that grows is none, and has its own mark.
+    if rate(row).is_some() {
+        return None;
+    }
     // Flushes are in flight like any I/O.
     let lat_ns = row.lat_ns.as_ref()?;
     let (flushes, flush_ns) = row.flush.map_or((0, 0.0), |flush| (flush.count, flush.mean_ns));
@@ -137,6 +148,10 @@ fn littles_law(row: &Row) -> Option<Mark> {
 }
 
 fn depth(row: &Row) -> Option<Mark> {
+    // An open load asks for a rate, and the depth is what that takes.
+    if row.workload.rate_iops.is_some() {
+        return None;
+    }
     let kept = row.in_flight_mean?;
     let asked = row.in_flight_asked;
     let text = format!(
@@ -144,6 +159,29 @@ fn depth(row: &Row) -> Option<Mark> {
          rows of that depth only"
     );
     (kept < asked * DEPTH_KEPT_MIN).then(|| Mark::new(MarkKind::DepthNotKept, text))
+}
+
+/// An open load that was not what was asked for.
+fn rate(row: &Row) -> Option<Mark> {
+    let workers = f64::from(row.workload.numjobs) * row.drives.len() as f64;
+    let asked = f64::from(row.workload.rate_iops?) * workers;
+    let part = row.iops?.mean / asked - 1.0;
+    // Arrivals at random are off by chance: three deviations of their number.
+    let by_chance = match row.workload.rate_process {
+        RateProcess::Poisson => 3.0 / (asked * row.elapsed_s).sqrt(),
+        RateProcess::Linear => 0.0,
+    };
+    let text = format!(
+        "{:+.1} % of the {asked:.0} I/Os a second that were asked for: {}",
+        part * 100.0,
+        if part < 0.0 {
+            "they waited, and their latencies, which run from when they were due, grow with the \
+             length of the round"
+        } else {
+            "a backlog of the ramp was worked off"
+        }
+    );
+    (part.abs() > RATE_OFF_MAX.max(by_chance)).then(|| Mark::new(MarkKind::RateMissed, text))
 }
 
 fn short_run(row: &Row) -> Option<Mark> {

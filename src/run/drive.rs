@@ -10,23 +10,25 @@
 //! no progress) hangs on one comparison of the clock with the next *alarm*.
 //!
 //! A lane of one I/O at a time has a loop of its own ([`one_by_one`]), which does the same without
-//! the tags' stack and the batch: what a batch prepares once, each of its I/Os would pay for.
+//! the tags' stack and the batch: what a batch prepares once, each of its I/Os would pay for. So has an
+//! open load ([`paced`]), which asks for the time between any two I/Os.
 
 use super::control::{Control, Progress};
 use super::one_by_one;
+use super::paced;
 use super::window::{LaneResult, Pass, Window, limits};
 use crate::measure::{Clock, Direction, Recorder};
-use crate::workload::{Generator, Sink};
+use crate::workload::{Arrivals, Generator, Sink};
 use nvpoll_engine::{EngineError, IoStatus, Operation, OperationKind, Queue, Tag, Wait};
 use std::hint::cold_path;
 
 /// An I/O in flight.
 #[derive(Clone, Copy)]
-struct Sent {
+pub(super) struct Sent {
     /// When, or [`NEVER`] once it is counted or has failed.
-    ticks: u64,
-    offset: u64,
-    kind: OperationKind,
+    pub(super) ticks: u64,
+    pub(super) offset: u64,
+    pub(super) kind: OperationKind,
 }
 
 /// Before any window: an I/O that was sent then does not count.
@@ -40,6 +42,8 @@ pub struct Lane {
     /// By tag.
     sent: Box<[Sent]>,
     idle: Idle,
+    /// Of an open load.
+    arrivals: Option<Arrivals>,
 }
 
 /// The tags that are not in flight: a stack, so that the warmest are used next.
@@ -66,7 +70,13 @@ impl Lane {
             sent: vec![Sent { ticks: NEVER, offset: 0, kind: OperationKind::Flush }; depth.into()]
                 .into(),
             idle: Idle { count: tags.len(), tags },
+            arrivals: None,
         }
+    }
+
+    /// The same lane, with an open load where there are arrivals.
+    pub fn paced(self, arrivals: Option<Arrivals>) -> Self {
+        Self { arrivals, ..self }
     }
 
     /// What was seen.
@@ -89,6 +99,10 @@ impl Lane {
     ) -> Result<LaneResult, EngineError> {
         let mut now = self.clock.now();
         let mut pass = Pass::new(window, now);
+        if let Self { arrivals: Some(arrivals), clock, generator, recorder, sent, idle } = self {
+            let lane = paced::Parts { clock, generator, recorder, sent, tags: &mut idle.tags };
+            return paced::run(lane, queue, pass, now, arrivals, control, progress);
+        }
         if self.sent.len() == 1 && window.ios > 0 {
             let Self { clock, generator, recorder, .. } = self;
             let lane = one_by_one::Parts { clock, generator, recorder };
@@ -185,11 +199,17 @@ impl Lane {
 impl Sent {
     /// Counts the I/O, which completed at `now`, if it was sent since `counts_from`.
     #[inline(always)]
-    fn count(&self, recorder: &mut Recorder, counts_from: u64, now: u64) {
+    pub(super) fn count(&self, recorder: &mut Recorder, counts_from: u64, now: u64) {
         if self.ticks < counts_from {
             return;
         }
         record(recorder, self.kind, now.wrapping_sub(self.ticks));
+    }
+
+    /// It is counted.
+    #[inline(always)]
+    pub(super) fn forget(&mut self) {
+        self.ticks = NEVER;
     }
 }
 
@@ -233,7 +253,7 @@ impl<Q: Queue> Sink for Turn<'_, Q> {
 
 /// An I/O that failed: it is counted by its status, and has no latency.
 #[cold]
-fn fail(sent: &mut [Sent], recorder: &mut Recorder, tag: Tag, status: IoStatus) {
+pub(super) fn fail(sent: &mut [Sent], recorder: &mut Recorder, tag: Tag, status: IoStatus) {
     if let Some(sent) = sent.get_mut(tag.index()) {
         recorder.record_error(status, sent.offset);
         sent.ticks = NEVER;

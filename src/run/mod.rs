@@ -16,6 +16,7 @@ mod drive;
 mod hands;
 mod memory;
 mod one_by_one;
+mod paced;
 mod session;
 mod window;
 
@@ -29,7 +30,7 @@ pub use session::{Column, Hands, Observer, Outcome, run_plan};
 pub use window::{LaneResult, Window, limits};
 
 use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
-use crate::workload::{Generator, Span, Workload};
+use crate::workload::{Arrivals, Generator, Span, Workload};
 use nvpoll_engine::{
     Caution, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions, Queue,
     QueueShape, Quirks, Tag, Target, TransportOptions, Visitor,
@@ -155,6 +156,7 @@ struct LanePlan {
     target: usize,
     shape: QueueShape,
     generator: Generator,
+    arrivals: Option<Arrivals>,
     cpu: Option<usize>,
 }
 
@@ -175,6 +177,7 @@ fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, 
                     io_bytes: workload.bs_bytes,
                 },
                 generator: Generator::new(workload, span, worker, stream),
+                arrivals: Arrivals::new(workload, stream),
                 cpu: job.cpus.nth(plans.len()),
             });
         }
@@ -310,7 +313,7 @@ fn lane<E: Engine>(
         return Err(EngineError::Failed("another worker could not start".to_owned()));
     };
     let depth = plan.shape.depth.min(u16::MAX.into()) as u16;
-    let mut lane = Lane::new(clock, plan.generator.clone(), depth);
+    let mut lane = Lane::new(clock, plan.generator.clone(), depth).paced(plan.arrivals.clone());
     let result = lane.drive(&mut queue, window, control, progress)?;
     Ok((lane.into_recorder(), result))
 }

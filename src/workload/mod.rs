@@ -1,13 +1,15 @@
 //! What is asked of a target: which operations, where, how large, how many at once.
 //!
 //! Start reading at [`Workload`], the description, then [`Generator`], which turns it into
-//! operations, one in constant time, as fast as the loop that asks for them needs.
+//! operations, one in constant time, as fast as the loop that asks for them needs, and [`Arrivals`],
+//! which says when those of an open load are due.
 //!
 //! # What it does not do
 //!
 //! No map of visited blocks is kept, as with fio's `norandommap`: random offsets are independent
 //! draws, and a block may come up twice. It holds no data and moves none.
 
+mod arrivals;
 mod fio;
 mod generator;
 mod rw;
@@ -17,6 +19,7 @@ pub mod units;
 
 mod spec;
 
+pub use arrivals::{Arrivals, RateProcess, UnknownRateProcess};
 pub use generator::{Consumer, Generator, Sink};
 pub use rw::{Rw, UnknownRw};
 pub use spec::{BS_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, Span, Workload, WorkloadError};

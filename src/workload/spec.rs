@@ -1,5 +1,6 @@
 //! One workload's description, and the stretch of a target that it covers.
 
+use super::arrivals::RateProcess;
 use super::rw::Rw;
 use super::units::{Amount, TextOrNumber, format_size};
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -42,6 +43,13 @@ pub struct Workload {
     /// Seed of all random draws: the same seed gives the same operations.
     #[serde(default)]
     pub seed: u64,
+    /// An open load: I/Os of a worker that fall due each second, whatever the target does. `None`: as
+    /// many as the depth lets through.
+    #[serde(default)]
+    pub rate_iops: Option<u32>,
+    /// How the I/Os of an open load arrive.
+    #[serde(default)]
+    pub rate_process: RateProcess,
 }
 
 const fn rwmixread_default() -> u8 {
@@ -91,6 +99,12 @@ pub enum WorkloadError {
     /// Mix out of bounds.
     #[error("--rwmixread {0}: at most 100 (percent)")]
     Rwmixread(u8),
+    /// A rate of nothing.
+    #[error("--rate-iops 0: no I/O would ever be due; give at least 1, or leave it out")]
+    Rate,
+    /// Arrivals without a rate.
+    #[error("--rate-process {0}: there is no rate to keep; give --rate-iops as well")]
+    RateProcess(RateProcess),
     /// Block size against the target's blocks.
     #[error(
         "--bs {}: the target has blocks of {block_bytes} bytes, and a block size must be a multiple of it",
@@ -165,6 +179,8 @@ impl Workload {
             size: None,
             fsync: 0,
             seed: 0,
+            rate_iops: None,
+            rate_process: RateProcess::Linear,
         }
     }
 
@@ -184,6 +200,12 @@ impl Workload {
         }
         if self.rwmixread > 100 {
             return Err(WorkloadError::Rwmixread(self.rwmixread));
+        }
+        if self.rate_iops == Some(0) {
+            return Err(WorkloadError::Rate);
+        }
+        if self.rate_iops.is_none() && self.rate_process != RateProcess::Linear {
+            return Err(WorkloadError::RateProcess(self.rate_process));
         }
         Ok(())
     }
@@ -272,6 +294,10 @@ mod tests {
         assert_eq!(edit(|w| w.numjobs = 0), Err(WorkloadError::Numjobs(0)));
         assert_eq!(edit(|w| w.numjobs = 1025), Err(WorkloadError::Numjobs(1025)));
         assert_eq!(edit(|w| w.rwmixread = 101), Err(WorkloadError::Rwmixread(101)));
+        assert_eq!(edit(|w| w.rate_iops = Some(0)), Err(WorkloadError::Rate));
+        let poisson = RateProcess::Poisson;
+        let alone = Err(WorkloadError::RateProcess(poisson));
+        assert_eq!(edit(|w| w.rate_process = RateProcess::Poisson), alone);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Suites in TOML files. docs/SUITES.md has the format.
 
+use super::arrivals::RateProcess;
 use super::rw::Rw;
 use super::spec::Workload;
 use super::suite::{Suite, SuiteError, SuiteTiming};
@@ -38,6 +39,8 @@ struct Named {
     size: Option<Amount>,
     fsync: Option<u32>,
     seed: Option<u64>,
+    rate_iops: Option<u32>,
+    rate_process: Option<RateProcess>,
 }
 
 /// What `[defaults]` holds: a workload's keys but for its name.
@@ -53,6 +56,8 @@ struct Keys {
     size: Option<Amount>,
     fsync: Option<u32>,
     seed: Option<u64>,
+    rate_iops: Option<u32>,
+    rate_process: Option<RateProcess>,
 }
 
 /// A block size, as a number or a text such as `4k`.
@@ -141,12 +146,13 @@ impl Named {
             workload.name.clone_from(name);
         }
         workload.size = self.size.or(defaults.size);
+        workload.rate_iops = self.rate_iops.or(defaults.rate_iops);
         macro_rules! take {
             ($($key:ident),*) => {
                 $(if let Some(value) = self.$key.or(defaults.$key) { workload.$key = value; })*
             };
         }
-        take!(numjobs, rwmixread, offset, fsync, seed);
+        take!(numjobs, rwmixread, offset, fsync, seed, rate_process);
         workload.check().map_err(|error| error.to_string())?;
         Ok(workload)
     }

@@ -1,6 +1,7 @@
 //! The keys of a job, each of them followed, refused, or done in another way and said so.
 
 use super::Section;
+use crate::workload::arrivals::RateProcess;
 use crate::workload::rw::Rw;
 use crate::workload::spec::Workload;
 use crate::workload::suite::{FileName, SuiteError, SuiteTiming};
@@ -31,6 +32,8 @@ pub(super) struct Job {
     filesize: Option<Amount>,
     fsync: u32,
     seed: u64,
+    rate_iops: Option<u32>,
+    rate_process: RateProcess,
     is_direct: bool,
     is_time_based: bool,
     /// What is done in another way, by key.
@@ -66,6 +69,8 @@ impl Default for Job {
             filesize: None,
             fsync: 0,
             seed: 0,
+            rate_iops: None,
+            rate_process: RateProcess::Linear,
             is_direct: false,
             is_time_based: false,
             notes: Vec::new(),
@@ -105,6 +110,10 @@ impl Job {
             "size" => self.size = Some(self.amount(value)?),
             "filesize" => self.filesize = Some(self.amount(value)?),
             "fsync" => self.fsync = self.count(value)?,
+            "rate_iops" => self.rate_iops = Some(self.count(value)?),
+            "rate_process" => {
+                self.rate_process = value.parse().map_err(|error| format!("{error}"))?;
+            }
             "randseed" => self.seed = self.bytes(value)?,
             "runtime" | "timeout" => self.timing.runtime = Some(time(value)?),
             "ramp_time" => self.timing.ramp = Some(time(value)?),
@@ -259,6 +268,8 @@ impl Job {
             size,
             fsync: self.fsync,
             seed: self.seed,
+            rate_iops: self.rate_iops,
+            rate_process: self.rate_process,
             ..Workload::new(self.rw, self.bs_bytes, self.iodepth)
         };
         workload.check().map_err(|error| error.to_string())?;
@@ -276,6 +287,9 @@ impl Job {
         }
         if self.timing.number_ios.is_none() && !self.is_time_based {
             notes.push("time_based is missing: fio would end when size is done, nvpoll goes on until the runtime is over".to_owned());
+        }
+        if self.rate_iops.is_some() {
+            notes.push("rate_iops is an open load here: latencies run from when an I/O was due, where fio's run from when it was sent".to_owned());
         }
         if self.numjobs > 1 && !self.rw.is_random() {
             notes.push("numjobs of a sequential pattern: fio starts all at the same place, nvpoll gives each a share of its own".to_owned());
