@@ -51,6 +51,24 @@ pub enum What {
     },
 }
 
+/// Holes of a file up to which they are not spoken of: file systems round and compress.
+const HOLES_PCT_MIN: u64 = 1;
+
+/// Part of a file for which nothing is allocated, in whole percent; `None` where the system does not say.
+#[cfg(unix)]
+fn holes_pct(path: &std::path::Path, size_bytes: u64) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    // In units of 512 bytes, whatever the file system's block (stat(2)).
+    let allocated = std::fs::metadata(path).ok()?.blocks().saturating_mul(512);
+    let holes = u128::from(size_bytes.saturating_sub(allocated));
+    u64::try_from(holes.checked_mul(100)?.checked_div(size_bytes.into())?).ok()
+}
+
+#[cfg(not(unix))]
+fn holes_pct(_: &std::path::Path, _: u64) -> Option<u64> {
+    None
+}
+
 impl Subject {
     /// What `name` means here.
     ///
@@ -152,6 +170,27 @@ impl Subject {
             What::Block { size_bytes, lba_bytes, .. } => Some((*size_bytes, *lba_bytes)),
             What::File { size_bytes, .. } => Some((*size_bytes, 1)),
             What::Null => None,
+        }
+    }
+
+    /// What is known of blocks that nobody ever wrote, a sentence: a read of them costs less than one of
+    /// data, because nothing lies there.
+    pub fn never_written(&self) -> Option<String> {
+        let name = &self.name;
+        match &self.what {
+            // In memory, as by default.
+            What::Soft(options) if options.backing == SoftOptions::default().backing => {
+                Some(format!(
+                    "{name} is new for each measurement, and reads find blocks that were never written: no memory is touched for them"
+                ))
+            }
+            What::File { path, size_bytes, .. } => {
+                let holes_pct = holes_pct(path, *size_bytes).filter(|pct| *pct >= HOLES_PCT_MIN)?;
+                Some(format!(
+                    "{holes_pct} % of {name} was never written: reads of that find holes, which the file system answers without the disk; write the file once"
+                ))
+            }
+            _ => None,
         }
     }
 

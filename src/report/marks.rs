@@ -34,6 +34,8 @@ pub enum MarkKind {
     DepthNotKept,
     /// More or less than the rate that was asked for.
     RateMissed,
+    /// Reads of blocks that nobody ever wrote.
+    NeverWritten,
     /// Ran on something else than the first row, and is not compared with it.
     DifferentTargets,
     /// A soft controller, not a drive.

@@ -248,6 +248,10 @@ fn measured_round(
         };
         Mark::new(kind, caution.text)
     });
+    // The engine that moves nothing reads nothing.
+    let reads = workload.rw.reads() && column.kind.info().name != "null";
+    let unwritten = column.subjects.iter().filter(|_| reads).filter_map(Subject::never_written);
+    let unwritten = unwritten.map(|text| Mark::new(MarkKind::NeverWritten, text));
     RoundResult {
         round,
         workload: workload.clone(),
@@ -260,7 +264,7 @@ fn measured_round(
         polls,
         iops_by_drive: measurement.iops_by_target,
         complete: !measurement.stopped,
-        marks: stopped.into_iter().chain(cautions).collect(),
+        marks: stopped.into_iter().chain(cautions).chain(unwritten).collect(),
     }
 }
 
