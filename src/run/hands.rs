@@ -4,7 +4,7 @@ use super::session::{Column, Hands, Observer};
 use crate::failure::Failure;
 use crate::preflight::{self, Subject, What};
 use nvpoll_engine::Target;
-use nvpoll_host::{Drive, Hold, Host, HostError, TakeOptions, Taken, UserDriver};
+use nvpoll_host::{Drive, Hold, Host, HostError, Outcome, TakeOptions, Taken, UserDriver};
 use nvpoll_spec::PciAddress;
 use std::io::ErrorKind;
 
@@ -125,6 +125,9 @@ impl Hands for HostHands {
             let address = taken.address();
             observer.doing(&format!("giving {address} back"));
             match taken.give_back() {
+                Ok(given) if given.outcome == Outcome::Gone => {
+                    observer.warn(&format!("{address} is gone; nothing is left to give back"));
+                }
                 Ok(given) if given.namespaces_back => {
                     for (from, to) in &given.renamed {
                         let (from, to) = (from.display(), to.display());

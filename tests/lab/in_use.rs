@@ -156,6 +156,7 @@ test "$(sha256sum <$ten)" = "$sum" && echo "two-untouched"
 bad=$(drive BAD address)
 try unreadable nvpoll run $(drive BAD node) --rw write --destroy-data BAD --runtime 1
 try unreadable-bind nvpoll bind $bad; drive BAD driver
+s=0; nvpoll doctor $bad >/tmp/o || s=$?; echo "unreadable-doctor|$s|$(grep -w bind /tmp/o | tail -n 1)"
 try json nvpoll run soft --number-ios 10 --json $n
 try json-file sh -c 'echo 1 >/tmp/f; truncate -s 1M /tmp/f; nvpoll run /tmp/f --number-ios 10 --json /tmp/f'
 test $(stat -c %s /tmp/f) = 1048576 && echo json-untouched
@@ -221,6 +222,8 @@ fn what_lies_on_a_drive_is_named_and_only_its_own_serial_number_allows_to_write(
     said("two-untouched");
     refused("unreadable", "could not be examined");
     refused("unreadable-bind", "could not be examined");
+    let doctor = line("unreadable-doctor");
+    assert!(doctor.starts_with("1|") && doctor.contains("could not be examined"), "{doctor}");
     refused("json", "a block device");
     refused("json-file", "this file is a target");
     said("json-untouched");

@@ -10,6 +10,7 @@ mod data;
 mod doctor;
 mod in_use;
 mod kernel_paths;
+mod life_cycle;
 mod machine;
 mod metadata;
 mod pattern;

@@ -16,6 +16,9 @@ pub const NODE_APPEARS_MAX: Duration = Duration::from_secs(10);
 /// them after the probe has returned.
 pub const NAMESPACES_BACK_MAX: Duration = Duration::from_secs(30);
 
+/// From a step that failed because the drive is being unplugged until its folder in sysfs is gone.
+pub const REMOVAL_MAX: Duration = Duration::from_secs(3);
+
 /// One run of modprobe.
 pub const MODPROBE_MAX: Duration = Duration::from_secs(20);
 

@@ -3,7 +3,9 @@
 use super::machine::{engine_of, interrupts, locked_memory};
 use super::{Context, Finding, Step, TargetDiagnosis, Verdict};
 use crate::failure::Failure;
-use crate::preflight::{Binding, Subject, What, check_available, choose_engine, may_bind};
+use crate::preflight::{
+    Binding, Subject, What, check_available, choose_engine, contents_of, may_bind,
+};
 use nvpoll_host::machine::QueueSettings;
 use nvpoll_host::{Drive, Holder, HostError, UserDriver};
 
@@ -56,9 +58,14 @@ fn without_drive(context: &Context<'_>, subject: &Subject) -> Finding {
 fn bind(context: &Context<'_>, drive: &Drive) -> Vec<Finding> {
     const CHECK: &str = "bind";
     const NEEDED: &str = "a drive that nobody uses, a driver for it, and an IOMMU in front of it";
+    const UNREADABLE: &str = "see in the kernel's log (dmesg) why it cannot be read";
     let now = drive.driver.as_deref().unwrap_or("no driver");
     match may_bind(context.host, drive, &context.wish) {
         Ok(binding) => {
+            // `bind` looks at what lies on it, too, and takes no drive that it cannot read.
+            if let Err(failure) = contents_of(context.host, drive) {
+                return vec![Finding::blocks(CHECK, failure.text, NEEDED, UNREADABLE)];
+            }
             let Binding { driver, why, .. } = binding;
             let found = format!("on {now}; `bind` hands it to {} ({why})", driver.name());
             vec![Finding::ok(CHECK, found, NEEDED)]

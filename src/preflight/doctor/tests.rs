@@ -16,6 +16,17 @@ fn machine(tree: &str) -> Machine {
     let machine = Machine::new(tree);
     rights(&machine, 0, u64::MAX);
     machine.write("/proc/sys/kernel/osrelease", "6.12.0\n");
+    // Drives that can be read: `bind` takes no other.
+    for node in std::fs::read_dir(machine.path("/dev")).unwrap().flatten() {
+        if node.file_name().to_string_lossy().starts_with("nvme") {
+            std::fs::File::options()
+                .write(true)
+                .open(node.path())
+                .unwrap()
+                .set_len(1 << 30)
+                .unwrap();
+        }
+    }
     machine
 }
 
@@ -83,6 +94,18 @@ fn a_healthy_machine() {
     says(of_target(&diagnosis, "bind"), Verdict::Ok, "hands it to vfio-pci", "");
     says(of_target(&diagnosis, "iommu-group"), Verdict::Ok, "group 2", "");
     assert_eq!(diagnosis.asked.locked_bytes, 6 * 4096);
+}
+
+/// `bind` takes no drive that it cannot look at, so doctor looks, too.
+#[test]
+fn a_drive_that_cannot_be_read_would_not_be_taken() {
+    let machine = machine(PLAIN);
+    machine.write("/dev/nvme0n1", "shorter than the namespace");
+    let drive = machine.host().drive(FIRST.parse().unwrap()).unwrap();
+    assert!(crate::preflight::contents_of(&machine.host(), &drive).is_err());
+    let diagnosis = ask(&machine, &[FIRST]);
+    assert!(!diagnosis.works);
+    says(of_target(&diagnosis, "bind"), Verdict::Blocks, "could not be examined", "dmesg");
 }
 
 #[test]

@@ -32,6 +32,7 @@ A drive is described by KEY=VALUE pairs with commas between them:
   latency=80us       each request takes that long; such a drive keeps no data and reads as zeroes
   error-sector=N     reads that touch the N-th 512-byte sector of the first namespace fail (repeatable)
   write-error-sector=N   the same for writes
+  with=SERIAL        a function of the slot of that earlier drive, so that both are in one IOMMU group
   port=hot           behind a PCIe hot-plug port, so that it can be unplugged
   wait=off           COMMAND does not wait for this drive's block device
 """
@@ -54,6 +55,8 @@ class Drive:
     latency_ns: int = 0
     error_sectors: list = field(default_factory=list)  # (iotype, sector)
     hot: bool = False
+    beside: str = ""  # the serial number of the drive whose slot it shares
+    place: tuple = ()  # slot and function, when the slot is shared
     wait: bool = True
     controller: dict = field(default_factory=dict)
     namespace: dict = field(default_factory=dict)
@@ -70,7 +73,11 @@ class Drive:
 
     @property
     def slot(self):
-        return FIRST_SLOT + self.index
+        return self.place[0] if self.place else FIRST_SLOT + self.index
+
+    @property
+    def function(self):
+        return self.place[1] if self.place else 0
 
     def image_of(self, nsid):
         return self.image if nsid == 1 else f"{self.image}.ns{nsid}"
@@ -147,6 +154,8 @@ def _set_option(drive, key, value):
         if value != "hot":
             raise UsageError(f"{value!r} is unknown; the only special port is hot")
         drive.hot = True
+    elif key == "with":
+        drive.beside = value
     elif key == "wait":
         drive.wait = parse_switch(value)
     elif key in CONTROLLER_OPTIONS or key.startswith("controller."):
@@ -168,6 +177,21 @@ def _check_drive(drive, spec):
         raise UsageError(f"--drive {spec}: slow= sets the speed itself, so it takes no iops= or bps=")
     if drive.size % drive.lba:
         raise UsageError(f"--drive {spec}: the size is no multiple of the block size {drive.lba}")
+
+
+def share_slots(drives):
+    """Gives the drives with `with=` their functions; without ACS the kernel puts a slot into one IOMMU group."""
+    for drive in drives:
+        if not drive.beside:
+            continue
+        owner = next((other for other in drives[:drive.index] if other.serial == drive.beside), None)
+        if owner is None or owner.hot or owner.beside or drive.hot:
+            raise UsageError(f"with={drive.beside}: name an earlier drive that is neither hot nor with another itself")
+        number = sum(other.beside == drive.beside for other in drives[:drive.index]) + 1
+        if number > 7:
+            raise UsageError(f"with={drive.beside}: a slot has eight functions")
+        drive.place = (owner.slot, number)
+        owner.controller["multifunction"] = drive.controller["multifunction"] = "on"
 
 
 def prepare_images(drive, folder):
@@ -212,7 +236,7 @@ def qemu_arguments(drive):
         bus = f"port-{drive.device_id}"
         arguments += ["-device", f"pcie-root-port,id={bus},bus=pcie.0,addr={drive.slot:#x},"
                                  f"chassis={drive.index + 1},slot={drive.index + 1}"]
-    address = "0" if drive.hot else f"{drive.slot:#x}"
+    address = "0" if drive.hot else f"{drive.slot:x}.{drive.function}"
     arguments += ["-device", _device(
         "nvme", {"id": drive.device_id, "serial": drive.serial, "bus": bus, "addr": address, **drive.controller})]
     for nsid in range(1, drive.namespaces + 1):

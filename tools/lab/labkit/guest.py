@@ -58,7 +58,7 @@ def _add_lab(archive, options):
         archive.host_file(f"usr/bin/{name}", os.path.join(folder, "bin", name), 0o755)
     archive.file("etc/lab/command", command_script(options), 0o755)
     archive.file("etc/lab/drives", "".join(
-        f"{drive.serial} {drive.slot:02x} {_switch(drive.hot)} {drive.namespaces} {_switch(drive.wait)}\n"
+        f"{drive.serial} {drive.slot:02x}.{drive.function} {_switch(drive.hot)} {drive.namespaces} {_switch(drive.wait)}\n"
         for drive in options.drives))
     archive.file("etc/lab/shares", "".join(f"{share.tag} {share.guest}\n" for share in options.shares))
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from . import UsageError
-from .drives import DRIVES_MAX, SPEC_HELP, parse_drive
+from .drives import DRIVES_MAX, SPEC_HELP, parse_drive, share_slots
 
 DESCRIPTION = """\
 Boots a QEMU machine with NVMe drives, runs COMMAND in it as root and ends as COMMAND ended:
@@ -87,6 +87,7 @@ def parse(arguments):
     _check(options)
     specs = [] if options.no_drives else options.drive or [""]
     options.drives = [parse_drive(index, spec) for index, spec in enumerate(specs)]
+    share_slots(options.drives)
     serials = [drive.serial for drive in options.drives]
     doubled = {serial for serial in serials if serials.count(serial) > 1}
     if doubled:

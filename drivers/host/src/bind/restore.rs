@@ -126,29 +126,52 @@ impl Host {
         let mut given = GivenBack::nothing(address);
         if !record.is_of_this_boot(self) {
             given.outcome = Outcome::EarlierBoot;
-        } else if !record.is_about(self) {
-            given.outcome = Outcome::Gone;
-            // It is the machine's, not the drive's, and would stay on.
-            if let Err(failed) = self.restore_noiommu_mode(record) {
-                return Err(change_error(address, vec![failed]));
-            }
         } else {
-            let was_changed = self.current_driver(address) != record.driver;
-            if was_changed {
-                self.check_closed(address)?;
-                given.outcome = Outcome::Restored;
+            let put_back = match record.is_about(self) {
+                true => self.put_back(record, &mut given),
+                false => Ok(()),
+            };
+            match put_back {
+                // Asked again: it may have been unplugged in the middle.
+                Ok(()) if record.is_about(self) => {}
+                Err(error) if !self.vanishes(record) => return Err(error),
+                _ => self.forget_gone(record, &mut given)?,
             }
-            let failures = self.restore(record);
-            if !failures.is_empty() {
-                return Err(change_error(address, failures));
-            }
-            (given.missing, given.renamed) = self.wait_for_namespaces(record);
-            given.namespaces_back = given.missing.is_empty();
         }
         given.driver = self.current_driver(address);
         self.remove_record(address)?;
         hold.remove();
         Ok(given)
+    }
+
+    fn put_back(&self, record: &Record, given: &mut GivenBack) -> Result<(), HostError> {
+        let address = record.address;
+        if self.current_driver(address) != record.driver {
+            self.check_closed(address)?;
+            given.outcome = Outcome::Restored;
+        }
+        let failures = self.restore(record);
+        if !failures.is_empty() {
+            return Err(change_error(address, failures));
+        }
+        (given.missing, given.renamed) = self.wait_for_namespaces(record);
+        given.namespaces_back = given.missing.is_empty();
+        Ok(())
+    }
+
+    /// What is left to do for a drive that is not there any more.
+    fn forget_gone(&self, record: &Record, given: &mut GivenBack) -> Result<(), HostError> {
+        *given = GivenBack { outcome: Outcome::Gone, ..GivenBack::nothing(record.address) };
+        // It is the machine's, not the drive's, and would stay on.
+        self.restore_noiommu_mode(record)
+            .map_err(|failed| change_error(record.address, vec![failed]))
+    }
+
+    /// Whether a drive on which a step has failed is being removed: the kernel takes the driver off
+    /// first and the device's folder last, and refuses every step in between.
+    fn vanishes(&self, record: &Record) -> bool {
+        let gone = || (!record.is_about(self)).then_some(());
+        self.wait(limits::REMOVAL_MAX, gone).is_some()
     }
 
     /// The kernel's unbind would wait for whoever has the drive open, this process included.
@@ -230,6 +253,18 @@ impl Host {
     /// After a failure while taking: what was put back, and what was not.
     pub(super) fn roll_back(&self, record: &Record, failed: Failed) -> HostError {
         let failures = self.restore(record);
+        if !failures.is_empty() && self.vanishes(record) {
+            let mut given = GivenBack::nothing(record.address);
+            let forgotten = self.forget_gone(record, &mut given);
+            return match forgotten.and_then(|()| self.remove_record(record.address)) {
+                Ok(()) => HostError::Replaced {
+                    address: record.address,
+                    was: record.label(),
+                    seen: format!("it was unplugged while it was taken: {failed}"),
+                },
+                Err(error) => error,
+            };
+        }
         let mut not_restored: Vec<String> = failures.iter().map(ToString::to_string).collect();
         if failures.is_empty() {
             let (missing, _) = self.wait_for_namespaces(record);
@@ -247,7 +282,9 @@ impl Host {
     fn wait_for_namespaces(&self, record: &Record) -> (Vec<PathBuf>, Vec<(PathBuf, PathBuf)>) {
         let look = || {
             let drive = self.drive(record.address).ok();
-            drive.map(|drive| self.compare_namespaces(record, &drive))
+            let seen = drive.map(|drive| self.compare_namespaces(record, &drive));
+            // Of a drive that is gone nothing comes back.
+            seen.or_else(|| (!record.is_about(self)).then(Default::default))
         };
         let back = self
             .wait(limits::NAMESPACES_BACK_MAX, || look().filter(|(missing, _)| missing.is_empty()));

@@ -22,6 +22,9 @@ pub enum Fault {
     DoneButFails(i32),
     /// Nothing happens, and the write says that it did.
     Ignored,
+    /// The drive is unplugged: its driver goes at once, every write about it fails from now on, and
+    /// half a second later its folder is gone.
+    Unplugged,
 }
 
 /// When a drive's namespaces come back after the kernel's driver has it again.
@@ -38,6 +41,7 @@ pub enum Namespaces {
 enum Due {
     Namespaces(String),
     End(u32),
+    Gone(String),
 }
 
 type Look = Box<dyn Fn(&Path) + Send>;
@@ -59,6 +63,8 @@ struct State {
     loaded: Vec<String>,
     /// Files that this process has no right to, and what the kernel answers.
     denied: BTreeMap<PathBuf, i32>,
+    /// Drives that are being removed.
+    leaving: BTreeSet<String>,
     /// What was given to whom.
     owners: Vec<(String, u32, u32)>,
 }
@@ -86,6 +92,7 @@ impl FakeKernel {
             without_nodes: false,
             loaded: Vec::new(),
             denied: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             owners: Vec::new(),
         };
         Self { root, state: Mutex::new(state) }
@@ -353,7 +360,21 @@ impl Kernel for FakeKernel {
         let nth = state.writes.len();
         let name = Path::new("/").join(path.strip_prefix(&self.root).unwrap_or(&path));
         state.writes.push((name.display().to_string(), text.to_owned()));
+        // A write is about the drive that it names, or in whose folder it is.
+        let of_folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        let about = [Some(text.trim()), of_folder].into_iter().flatten();
+        let about = about.filter(|name| name.contains(':')).map(str::to_owned).next();
+        let is_leaving = about.as_ref().is_some_and(|address| state.leaving.contains(address));
         match state.faults.remove(&nth) {
+            _ if is_leaving => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+            Some(Fault::Unplugged) => {
+                let address = about.unwrap_or_default();
+                let _ = fs::remove_file(self.device(&address).join("driver"));
+                let due = state.now + Duration::from_millis(500);
+                state.due.push((due, Due::Gone(address.clone())));
+                state.leaving.insert(address);
+                Err(io::Error::from_raw_os_error(libc::ENODEV))
+            }
             Some(Fault::Refused(errno)) => Err(io::Error::from_raw_os_error(errno)),
             Some(Fault::Ignored) => Ok(()),
             Some(Fault::DoneButFails(errno)) => {
@@ -417,6 +438,7 @@ impl Kernel for FakeKernel {
             let _ = match due {
                 Due::Namespaces(address) => self.bring_back(&mut state, &address),
                 Due::End(pid) => fs::remove_dir_all(self.path(format!("/proc/{pid}"))),
+                Due::Gone(address) => fs::remove_dir_all(self.device(&address)),
             };
         }
     }

@@ -47,7 +47,8 @@ impl Host {
     ///
     /// # Errors
     /// [`HostError::Held`] when another process has it, with its name and id as far as they can
-    /// be read; [`HostError::Io`] when the lock file cannot be made or opened.
+    /// be read; [`HostError::State`] when a link lies where the lock should; [`HostError::Io`] when
+    /// the lock file cannot be made or opened.
     pub fn hold(&self, address: PciAddress) -> Result<Hold, HostError> {
         let folder = self.make_state_folder()?;
         let path = folder.join(format!("{address}.lock"));
@@ -61,6 +62,14 @@ impl Host {
                 Ok(None) => {} // Removed between open and lock.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(HostError::Held { address, by: self.lock_holder(address, &path) });
+                }
+                // O_NOFOLLOW's answer: somebody else put it there, since nvpoll makes none.
+                Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => {
+                    return Err(HostError::State {
+                        path: self.outside(&path),
+                        seen: "this is a symbolic link, and no lock of nvpoll's".to_owned(),
+                        remedy: "see who made it, then remove it as root".to_owned(),
+                    });
                 }
                 Err(error) => return Err(HostError::io("lock", self.outside(&path), error)),
             }

@@ -339,6 +339,41 @@ fn a_drive_that_is_still_driven_is_not_given_back() {
     assert_eq!(give_back(&host).unwrap().outcome, Outcome::Restored, "the second try");
 }
 
+/// The kernel removes the drive while it is given back: at whichever step, nothing is left over.
+#[test]
+fn a_drive_that_is_unplugged_while_it_is_given_back_is_gone() {
+    let mut steps = 0;
+    for at in 0.. {
+        let (machine, host) = plain();
+        let taken = take(&host).unwrap();
+        let written = machine.writes().len();
+        machine.fail(at, Fault::Unplugged);
+        let given = taken.give_back().unwrap();
+        assert!(!has_record(&host), "step {at}");
+        assert!(!machine.path("/run/nvpoll/0000:00:04.0.lock").exists(), "step {at}");
+        if given.outcome != Outcome::Gone {
+            steps = machine.writes().len() - written;
+            assert_eq!(at, steps, "all steps went well before it");
+            break;
+        }
+        assert_eq!((given.driver, given.namespaces_back), (None, true), "step {at}");
+    }
+    assert!(steps >= 3, "{steps}");
+}
+
+#[test]
+fn a_drive_that_is_unplugged_while_it_is_taken_leaves_no_record() {
+    for at in 0..3 {
+        let (machine, host) = plain();
+        machine.fail(at, Fault::Unplugged);
+        let error = take(&host).unwrap_err();
+        assert!(matches!(error, HostError::Replaced { .. }), "step {at}: {error}");
+        assert!(error.to_string().contains("unplugged while it was taken"), "{error}");
+        assert!(!has_record(&host), "step {at}");
+        assert!(!machine.path("/run/nvpoll/0000:00:04.0.lock").exists(), "step {at}");
+    }
+}
+
 #[test]
 fn limits_on_locked_memory() {
     let (_machine, host) = plain();

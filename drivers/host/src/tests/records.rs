@@ -71,6 +71,20 @@ fn a_folder_that_others_may_write_is_not_believed() {
 }
 
 #[test]
+fn a_link_where_the_lock_should_be_is_refused() {
+    let (machine, host) = plain();
+    machine.dir("/run/nvpoll");
+    machine.write("/etc/precious", "mine");
+    machine.link("/run/nvpoll/0000:00:04.0.lock", "../../etc/precious");
+    let options = TakeOptions::default();
+    let error = host.take(&drive(&host, FIRST), UserDriver::VfioPci, &options).unwrap_err();
+    assert_eq!(error.exit_status(), 3, "{error}");
+    assert!(error.to_string().starts_with("/run/nvpoll/0000:00:04.0.lock: this is a symbolic"));
+    assert_eq!(machine.read("/etc/precious").as_deref(), Some("mine"));
+    assert_eq!(machine.writes(), []);
+}
+
+#[test]
 fn a_record_that_cannot_be_read_stops_everything_with_a_remedy() {
     let good = {
         let (machine, host) = plain();
