@@ -69,13 +69,13 @@ fn a_row_says_what_the_kernel_says() {
     let lab = Lab::new();
     let out = lab.path("out");
     fs::create_dir(&out).unwrap();
-    let ran = lab
+    let lab = lab
         .with("--share", &format!("{}:/mnt/out", out.display()))
         .drive("serial=D0,size=64M,mdts=5")
         .drive("serial=D1,size=64M,error-sector=2048")
         .drive("serial=D2,size=64M,ms=8,wait=off")
-        .drive("serial=D3,size=64M,port=hot")
-        .sh(&format!("{FUNCTIONS}{SCRIPT}"));
+        .drive("serial=D3,size=64M,port=hot");
+    let ran = lab.sh(&format!("{FUNCTIONS}{SCRIPT}"));
     ran.is_fine();
     let by_interrupt = "no: ";
     for name in ["plain", "cmd", "aio", "sync", "unpolled"] {
