@@ -14,14 +14,15 @@ pub struct CpuUse {
     pub user_s: Option<f64>,
     /// This process's own time in the kernel, in seconds, all threads.
     pub sys_s: Option<f64>,
-    /// The machine's busy time per I/O, in nanoseconds.
+    /// The machine's busy time per I/O, in nanoseconds; `None` as well where no tick was counted as
+    /// busy, since none is not what the I/Os took.
     pub ns_per_io: Option<f64>,
 }
 
 impl CpuUse {
     /// The same window, in which `ios` I/Os were done.
     pub fn per(self, ios: u64) -> Self {
-        let ns_per_io = |busy_s: f64| (ios > 0).then(|| busy_s * 1e9 / ios as f64);
+        let ns_per_io = |busy_s: f64| (ios > 0 && busy_s > 0.0).then(|| busy_s * 1e9 / ios as f64);
         Self { ns_per_io: self.machine_busy_s.and_then(ns_per_io), ..self }
     }
 }
