@@ -113,7 +113,7 @@ impl Lab {
             .args(&self.arguments)
             .arg("--dmesg")
             .arg(&log)
-            .args(["--timeout", "400", "--", "sh", "-euc", script])
+            .args(["--timeout", "240", "--", "sh", "-euc", script])
             .output()
             .expect("tools/lab/lab runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

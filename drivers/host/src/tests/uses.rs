@@ -5,7 +5,7 @@ use std::fs;
 use super::{FIRST, SECOND, drive, machine, plain};
 use crate::fake::{MULTIPATH, Machine};
 use crate::{
-    DevId, Drive, ErrorKind, Host, HostError, Node, TakeOptions, Use, UseKind, UserDriver,
+    DevId, Drive, ErrorKind, Host, HostError, Node, TakeOptions, Target, Use, UseKind, UserDriver,
 };
 
 fn uses(host: &Host) -> Vec<Use> {
@@ -335,6 +335,28 @@ fn what_could_not_be_examined_counts_as_use() {
     assert_eq!(uses.len(), 1, "{uses:?}");
     assert_eq!(uses[0].kind, UseKind::Unexamined);
     assert!(uses[0].to_string().contains("open files of 1 processes, first other (pid 99)"));
+}
+
+/// The kernel opens a group for one process at a time, so that whoever writes through it needs no
+/// look at other processes; whoever takes the drive to another driver does.
+#[test]
+fn a_drive_on_vfio_may_be_written_although_processes_are_hidden_but_not_taken() {
+    let (machine, host) = plain();
+    let options = TakeOptions { persistent: true, ..TakeOptions::default() };
+    let taken = host.take(&drive(&host, FIRST), UserDriver::VfioPci, &options).unwrap();
+    drop(taken);
+    machine.process(99, "other");
+    fs::remove_dir(machine.path("/proc/99/fd")).unwrap();
+    machine.write("/proc/99/fd", "");
+    let bound = drive(&host, FIRST);
+    assert_eq!(bound.driver.as_deref(), Some("vfio-pci"));
+    let seen = host.survey().unwrap().uses(&bound);
+    assert!(seen.iter().any(|found| found.kind == UseKind::Unexamined), "{seen:?}");
+    let target = Target::Drive { drive: Box::new(bound), namespace: Some(1) };
+    host.may_write(FIRST, &target).unwrap();
+    // Another drive, which the kernel has, is not written meanwhile.
+    let other = Target::Drive { drive: Box::new(drive(&host, SECOND)), namespace: Some(1) };
+    assert!(host.may_write(SECOND, &other).is_err());
 }
 
 #[test]

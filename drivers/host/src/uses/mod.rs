@@ -216,8 +216,24 @@ impl Host {
     /// [`HostError::InUse`] with the evidence; visitors that leave within
     /// [`limits::VISITORS_MAX`] do not count.
     pub fn may_write(&self, name: &str, target: &Target) -> Result<(), HostError> {
-        let found = self.without_visitors(|survey| survey.uses_and_claims_of(target))?;
+        let found = self.without_visitors(|survey| {
+            let (mut uses, claims) = survey.uses_and_claims_of(target);
+            if self.opens_for_one(target) {
+                uses.retain(|found| !found.is_of_processes());
+            }
+            (uses, claims)
+        })?;
         found.map(drop).map_err(|uses| HostError::InUse { name: name.to_owned(), uses })
+    }
+
+    /// Whether whoever opens this drive knows that nobody else has it, without a look at other
+    /// processes: the kernel has no node for it, and opens a VFIO group for one process at a time
+    /// (`vfio_group_fops_open`). That is no leave to take it from whoever has it.
+    fn opens_for_one(&self, target: &Target) -> bool {
+        let Target::Drive { drive, .. } = target else { return false };
+        layers::bases(drive).is_empty()
+            && drive.driver.as_deref() == Some(UserDriver::VfioPci.name())
+            && self.has_iommu(drive)
     }
 
     /// Looks until nothing is found, or nothing that may pass: udev and blkid open a node after
@@ -299,16 +315,7 @@ impl Survey {
     /// The uses, and exclusive claims on every node that had none: while they are held, nobody
     /// can mount it or build on it.
     pub(crate) fn uses_and_claims(&self, drive: &Drive) -> (Vec<Use>, Vec<Claim>) {
-        let bases = layers::bases(drive);
-        let (mut uses, claims) = self.uses_of_blocks(&bases);
-        // Such a drive has no node of the kernel's, and the kernel opens its group for one process
-        // at a time: whoever opens it knows that nobody else has it, without looking at processes.
-        let is_exclusive = bases.is_empty()
-            && drive.driver.as_deref() == Some(UserDriver::VfioPci.name())
-            && self.host.has_iommu(drive);
-        if is_exclusive {
-            uses.retain(|found| found.kind != UseKind::Unexamined);
-        }
+        let (mut uses, claims) = self.uses_of_blocks(&layers::bases(drive));
         uses.extend(self.uses_of_function(drive));
         uses.sort_by(|a, b| (a.kind, &a.node, &a.place).cmp(&(b.kind, &b.node, &b.place)));
         uses.dedup();
@@ -326,7 +333,7 @@ impl Survey {
         uses.extend(self.host.exports_of(&layers));
         uses.extend(self.host.btrfs_of(&layers));
         let claims = self.claims_of(&layers, &mut uses);
-        uses.extend(self.unexamined.iter().map(|what| unexamined(Path::new("/proc"), what)));
+        uses.extend(self.unexamined.iter().map(|what| unexamined(Path::new(PROCESSES), what)));
         (uses, claims)
     }
 
@@ -437,7 +444,15 @@ fn unexamined(node: &Path, what: &str) -> Use {
     plain(UseKind::Unexamined, node, what.to_owned())
 }
 
+/// The node of what could not be seen of other processes.
+const PROCESSES: &str = "/proc";
+
 impl Use {
+    /// Whether it says that something of other processes could not be seen.
+    fn is_of_processes(&self) -> bool {
+        self.kind == UseKind::Unexamined && self.node == Path::new(PROCESSES)
+    }
+
     fn with_detail(mut self, detail: &str) -> Self {
         self.detail = Some(detail.to_owned());
         self
