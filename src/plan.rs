@@ -2,7 +2,7 @@
 
 use crate::run::Timing;
 use crate::workload::Workload;
-use nvpoll_engine::{Quirks, TransportOptions};
+use nvpoll_engine::{IommuInterface, OpenOptions, Quirks, TransportOptions, WaitMode};
 use serde::{Deserialize, Serialize};
 
 /// Everything that a run or a comparison does.
@@ -28,46 +28,80 @@ pub struct Plan {
     pub transport: Transport,
 }
 
-/// How drives are reached by the userspace driver.
+/// How drives are reached by the userspace driver. Names stand in a file as on the command line; one
+/// that this build does not know is an error, not another run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transport {
     /// The kernel's interface to the IOMMU: `best`, `type1` or `iommufd`.
-    pub iommu: String,
+    #[serde(with = "as_text")]
+    pub iommu: IommuInterface,
     /// A drive without an IOMMU may be driven by vfio-pci.
     pub unsafe_no_iommu: bool,
     /// How completions are waited for: `poll`, `irq`, `hybrid` or `adaptive`.
-    #[serde(default)]
-    pub wait: String,
+    #[serde(default, with = "as_text")]
+    pub wait: WaitMode,
     /// What the controllers need beyond the specification, where that was said instead of taken
     /// from what is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quirks: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "as_text::option")]
+    pub quirks: Option<Quirks>,
 }
 
 impl Transport {
-    /// What was said of the controllers; a name that this build does not know is no quirk.
-    pub fn quirks(&self) -> Option<Quirks> {
-        self.quirks.as_ref().map(|names| names.parse().unwrap_or_default())
-    }
-
-    /// As the engines take it. A name that this build does not know is the default.
+    /// As the engines take it.
     pub fn options(&self) -> TransportOptions {
         TransportOptions {
-            iommu: self.iommu.parse().unwrap_or_default(),
+            iommu: self.iommu,
             allow_no_iommu: self.unsafe_no_iommu,
-            wait: self.wait.parse().unwrap_or_default(),
+            wait: self.wait,
         }
+    }
+
+    /// How an engine opens a target to look at it: nothing is written, and it polls.
+    pub fn to_look(&self) -> OpenOptions {
+        let transport = TransportOptions { wait: WaitMode::Poll, ..self.options() };
+        OpenOptions { transport, quirks: self.quirks, ..OpenOptions::default() }
     }
 }
 
-impl Transport {
-    /// As it is written down.
-    pub fn new(options: TransportOptions, quirks: Option<Quirks>) -> Self {
-        Self {
-            quirks: quirks.map(|quirks| quirks.to_string()),
-            iommu: options.iommu.to_string(),
-            unsafe_no_iommu: options.allow_no_iommu,
-            wait: options.wait.to_string(),
+/// A value in a file as the text that the command line has for it.
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err = String>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+
+    /// The same of a value that may be left out.
+    pub mod option {
+        use super::*;
+
+        pub fn serialize<T: Display, S: Serializer>(
+            value: &Option<T>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match value {
+                Some(value) => to.collect_str(value),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+        where
+            T: FromStr<Err = String>,
+            D: Deserializer<'de>,
+        {
+            let text = Option::<String>::deserialize(from)?;
+            text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
         }
     }
 }
@@ -145,8 +179,21 @@ mod tests {
 
     #[test]
     fn a_plan_survives_its_file() {
-        let plan = plan(2, 1);
+        let mut plan = plan(2, 1);
         let text = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+        plan.transport = Transport {
+            iommu: IommuInterface::Iommufd,
+            unsafe_no_iommu: true,
+            wait: WaitMode::Hybrid,
+            quirks: Some(Quirks::ONE_COMMAND),
+        };
+        let text = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+        for (known, other) in [("hybrid", "napping"), ("iommufd", "type9"), ("one-command", "odd")]
+        {
+            let error = serde_json::from_str::<Plan>(&text.replace(known, other)).unwrap_err();
+            assert!(error.to_string().contains(other), "{error}");
+        }
     }
 }

@@ -448,8 +448,8 @@ impl CommonArgs {
 
     /// How drives are reached and waited for.
     pub fn transport(&self) -> Transport {
-        let options = TransportOptions { wait: self.wait, ..self.transport.options() };
-        Transport::new(options, self.transport.quirks)
+        let TransportArgs { iommu, unsafe_no_iommu, quirks } = self.transport;
+        Transport { iommu, unsafe_no_iommu, wait: self.wait, quirks }
     }
 
     /// The processors to pin to.

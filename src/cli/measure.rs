@@ -12,7 +12,7 @@ use crate::plan::{Plan, Stack};
 use crate::preflight::{self, Scratch, Subject, What};
 use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan};
-use nvpoll_engine::{EngineChoice, EngineKind, KernelOption, KernelOptions};
+use nvpoll_engine::{EngineChoice, EngineKind, KernelOption, KernelOptions, WaitMode};
 use nvpoll_host::{Holder, Host, TakeOptions, UserDriver};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -255,6 +255,7 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
             }
         }
     }
+    check_waiting(plan, columns)?;
     check_json(common.json.as_deref(), columns)?;
     if plan.writes() {
         let mut subjects: Vec<(EngineKind, &Subject)> = Vec::new();
@@ -264,9 +265,41 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
                 subjects.push((kind, subject));
             }
         }
-        preflight::check_writes(host, &subjects, &common.destroy_data, common.transport.options())?;
+        let opening = plan.transport.to_look();
+        preflight::check_writes(host, &subjects, &common.destroy_data, &opening)?;
     }
     Ok(())
+}
+
+/// A way of waiting that no engine of the command has, or not all that have a choice, is not a run
+/// that was asked for.
+fn check_waiting(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
+    let wait = plan.transport.wait;
+    if wait == WaitMode::Poll {
+        return Ok(());
+    }
+    if plan.workloads.iter().any(|workload| workload.rate_iops.is_some()) {
+        return Err(Failure::usage(format!(
+            "--wait {wait}: with --rate-iops every engine polls, so that each I/O is sent when it is due; leave one of them out"
+        )));
+    }
+    let choosers = columns.iter().map(|column| column.kind).filter(|k| !k.info().waits.is_empty());
+    let mut choosers = choosers.peekable();
+    if choosers.peek().is_none() {
+        return Err(Failure::usage(format!(
+            "--wait {wait}: no engine of this command has a choice; the userspace driver's have"
+        )));
+    }
+    match choosers.find(|kind| !kind.info().waits.contains(&wait)) {
+        None => Ok(()),
+        Some(kind) => {
+            let ways: Vec<_> = kind.info().waits.iter().map(ToString::to_string).collect();
+            Err(Failure::usage(format!(
+                "--wait {wait}: engine {kind} has no interrupts to wait for; it can: {}",
+                ways.join(", ")
+            )))
+        }
+    }
 }
 
 /// The result's file must not be what is measured, nor any other device.

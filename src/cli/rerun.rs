@@ -119,17 +119,14 @@ fn common(args: &RerunArgs, plan: &Plan, json: &Path) -> Result<CommonArgs, Fail
     let mut words: Vec<std::ffi::OsString> = vec!["nvpoll".into(), "run".into(), "null".into()];
     let mut option = |name: &str, value: std::ffi::OsString| words.extend([name.into(), value]);
     option("--json", json.into());
-    for (name, value) in [
-        ("--cpus", args.cpus.as_ref().unwrap_or(&plan.cpus)),
-        ("--iommu", &plan.transport.iommu),
-        ("--wait", &plan.transport.wait),
-    ] {
-        if !value.is_empty() {
-            option(name, value.into());
-        }
+    let cpus = args.cpus.as_ref().unwrap_or(&plan.cpus);
+    if !cpus.is_empty() {
+        option("--cpus", cpus.into());
     }
+    option("--iommu", plan.transport.iommu.name().into());
+    option("--wait", plan.transport.wait.name().into());
     if let Some(quirks) = &plan.transport.quirks {
-        option("--quirks", quirks.into());
+        option("--quirks", quirks.to_string().into());
     }
     args.destroy_data.iter().for_each(|serial| option("--destroy-data", serial.into()));
     if plan.transport.unsafe_no_iommu {

@@ -3,7 +3,7 @@
 use super::contents::{Contents, examine};
 use super::subject::{Subject, What};
 use crate::failure::Failure;
-use nvpoll_engine::{EngineKind, TransportOptions};
+use nvpoll_engine::{EngineKind, OpenOptions};
 #[cfg(target_os = "linux")]
 use nvpoll_host::{Drive, Host};
 use nvpoll_spec::PciAddress;
@@ -13,7 +13,7 @@ use nvpoll_spec::PciAddress;
 /// block device or a file by the name that was typed). Soft drives and files that this process made
 /// need no leave.
 ///
-/// A bound drive is opened and read through the userspace driver for that.
+/// A bound drive is opened, as `opening` says, and read through the userspace driver for that.
 ///
 /// # Errors
 /// [`Failure`] refused, with the evidence: what uses it, why it could not be examined, or what would
@@ -23,7 +23,7 @@ pub fn check_writes(
     host: &Host,
     subjects: &[(EngineKind, &Subject)],
     destroy_data: &[String],
-    transport: TransportOptions,
+    opening: &OpenOptions,
 ) -> Result<(), Failure> {
     for (kind, subject) in subjects {
         if matches!(&subject.what, What::Soft(_) | What::Null | What::File { is_scratch: true, .. })
@@ -32,7 +32,7 @@ pub fn check_writes(
         }
         host.may_write(&subject.name, &host.resolve(&subject.name)?)?;
         let contents =
-            examine(host, *kind, subject, transport).map_err(|why| unseen(subject, &why))?;
+            examine(host, *kind, subject, opening).map_err(|why| unseen(subject, &why))?;
         let (identity, kind) = match &subject.what {
             What::Drive { drive, .. } => drive_identity(host, drive, &contents)?,
             _ => (subject.name.clone(), "name"),

@@ -5,7 +5,7 @@ use super::subject::{Subject, What};
 use crate::failure::Failure;
 use nvpoll_engine::{
     Engine, EngineError, EngineKind, IoStatus, OpenOptions, Operation, OperationKind, Queue,
-    QueueShape, Tag, Target, TransportOptions, Visitor, Wait,
+    QueueShape, Tag, Target, Visitor, Wait,
 };
 use nvpoll_host::signature::{self, Signature};
 use nvpoll_host::{Drive, Host, NodeSignatures, limits::SIGNATURE_READ_BYTES};
@@ -37,12 +37,13 @@ pub(super) fn examine(
     host: &Host,
     kind: EngineKind,
     subject: &Subject,
-    transport: TransportOptions,
+    opening: &OpenOptions,
 ) -> Result<Contents, String> {
     match &subject.what {
         What::Drive { nsid, .. } if subject.is_bound() => {
             let target = subject.engine_target(host, kind).map_err(|failure| failure.text)?.0;
-            let reading = Reading { target: &target, nsid: *nsid, transport };
+            let opening = OpenOptions { namespace: *nsid, ..opening.clone() };
+            let reading = Reading { target: &target, opening };
             let (found, serial) = kind.with(reading).map_err(|error| error.to_string())?;
             let place = |found: &Signature| format!("{found} on namespace {nsid}");
             Ok(Contents { found: found.iter().map(place).collect(), serial })
@@ -121,22 +122,14 @@ fn too_slow() -> String {
 /// A look through an engine that drives the function by itself.
 struct Reading<'a> {
     target: &'a Target,
-    nsid: u32,
-    transport: TransportOptions,
+    opening: OpenOptions,
 }
 
 impl Visitor for Reading<'_> {
     type Output = Result<(Vec<Signature>, Option<String>), EngineError>;
 
     fn visit<E: Engine>(self) -> Self::Output {
-        let engine = E::open(
-            self.target,
-            &OpenOptions {
-                namespace: self.nsid,
-                transport: self.transport,
-                ..OpenOptions::default()
-            },
-        )?;
+        let engine = E::open(self.target, &self.opening)?;
         let io_bytes = SIGNATURE_READ_BYTES as u32;
         let size_bytes = engine.geometry(io_bytes).size_bytes;
         let mut queue = engine.queue(QueueShape { worker: 0, depth: 1, io_bytes })?;
@@ -190,7 +183,7 @@ mod tests {
         let options = "size=64M,serial=S1".parse().expect("options of a soft drive");
         let target = Target::Soft(options);
         let (found, serial) = EngineKind::Soft
-            .with(Reading { target: &target, nsid: 1, transport: TransportOptions::default() })
+            .with(Reading { target: &target, opening: OpenOptions::default() })
             .unwrap();
         assert_eq!((found, serial.as_deref()), (Vec::new(), Some("S1")));
     }
@@ -201,8 +194,7 @@ mod tests {
         let target = Target::Soft(options);
         let seen = EngineKind::Soft.with(Reading {
             target: &target,
-            nsid: 7,
-            transport: TransportOptions::default(),
+            opening: OpenOptions { namespace: 7, ..OpenOptions::default() },
         });
         assert!(seen.is_err(), "namespace 7 is not there: {seen:?}");
     }

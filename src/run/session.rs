@@ -182,7 +182,7 @@ impl Session<'_> {
             timing: self.plan.timing,
             cpus: self.cpus,
             transport: self.plan.transport.options(),
-            quirks: self.plan.transport.quirks(),
+            quirks: self.plan.transport.quirks,
             kernel: column.options,
         };
         let measurement =

@@ -32,7 +32,8 @@ fn interrupts_hybrid_and_adaptive() {
     assert!(ran.stdout.contains("after: nvme nvme"));
     let kept = ran.stdout.lines().filter_map(|line| line.parse::<u32>().ok());
     assert!(kept.clone().count() == 3 && kept.clone().all(|kept| kept >= 12), "{kept:?}");
-    assert!(ran.stdout.contains("use --wait poll or hybrid"), "soft has no interrupts and says so");
+    assert!(ran.stdout.contains("engine soft has no interrupts to wait for; it can: poll, hybrid"));
+    assert!(ran.stdout.contains("soft 2"), "before anything is measured");
     let row = |name: &str| {
         let text = fs::read_to_string(out.join(format!("{name}.json"))).unwrap();
         serde_json::from_str::<Value>(&text).unwrap()["rows"][0].clone()

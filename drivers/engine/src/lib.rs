@@ -19,6 +19,8 @@ mod block_queue;
 mod bounds;
 #[cfg(target_os = "linux")]
 mod calls;
+#[cfg(target_os = "linux")]
+mod cookie;
 pub mod inspect;
 #[cfg(target_os = "linux")]
 pub mod io_uring;
@@ -275,6 +277,8 @@ pub struct EngineInfo {
     pub depth_max: Option<u32>,
     /// The options that it has.
     pub options: &'static [KernelOption],
+    /// The ways of waiting that a user may choose from; none where there is no choice.
+    pub waits: &'static [WaitMode],
 }
 
 /// Something that speaks against an engine's figures, for the row's marks.

@@ -30,6 +30,7 @@ impl Engine for Null {
         driver: None,
         polls: false,
         depth_max: None,
+        waits: &[],
         options: &[],
     };
 

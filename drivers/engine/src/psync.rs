@@ -29,6 +29,7 @@ impl Engine for Psync {
         driver: None,
         polls: false,
         depth_max: Some(1),
+        waits: &[],
         options: &[KernelOption::Iopoll, KernelOption::Buffered],
     };
 

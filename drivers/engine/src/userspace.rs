@@ -33,6 +33,9 @@ pub type Uio = Userspace<UioFunction>;
 /// looks a second.
 const EMPTY_BEFORE_CHECK: u32 = 1 << 23;
 
+/// Ways of waiting on a transport that has no interrupts.
+const WITHOUT_INTERRUPTS: [WaitMode; 2] = [WaitMode::Poll, WaitMode::Hybrid];
+
 /// A transport that the engine can open by itself.
 pub trait Openable: Function {
     /// The engine's name and the like.
@@ -63,6 +66,7 @@ impl Openable for SoftFunction {
         polls: true,
         depth_max: None,
         options: &[],
+        waits: &WITHOUT_INTERRUPTS,
     };
 
     fn available() -> Result<(), EngineError> {
@@ -85,6 +89,7 @@ impl Openable for VfioFunction {
         polls: true,
         depth_max: None,
         options: &[],
+        waits: &WaitMode::ALL,
     };
 
     fn available() -> Result<(), EngineError> {
@@ -107,6 +112,7 @@ impl Openable for UioFunction {
         polls: true,
         depth_max: None,
         options: &[],
+        waits: &WITHOUT_INTERRUPTS,
     };
 
     fn available() -> Result<(), EngineError> {
@@ -337,7 +343,9 @@ impl<F: Function> UserspaceQueue<F> {
         if !self.rejected.is_empty() {
             return Ok(());
         }
-        if let (true, Wait::Upto(time_max)) = (self.waiting.waits(), wait) {
+        if self.waiting.waits() {
+            // Whoever may not wait looks often, and gets no look at the controller's registers.
+            let Wait::Upto(time_max) = wait else { return Ok(()) };
             let waited = self.waiting.wait(&Sleeper(&self.pair), time_max);
             waited.map_err(|error| {
                 let location = self.pair.location();

@@ -24,6 +24,8 @@ pub struct Transfer {
 
 /// How I/O is written and read back.
 pub trait Form: Debug {
+    /// The engine that uses this form, for messages.
+    const ENGINE: &'static str;
     /// Words of a submission entry: 8, or 16 with `IORING_SETUP_SQE128`.
     const ENTRY_WORDS: usize;
     /// Words of a completion entry: 2, or 4 with `IORING_SETUP_CQE32`.
@@ -78,6 +80,7 @@ impl Plain {
 }
 
 impl Form for Plain {
+    const ENGINE: &'static str = "io_uring";
     const ENTRY_WORDS: usize = 8;
     const COMPLETION_WORDS: usize = 2;
     const SETUP: u32 = 0;
@@ -178,6 +181,7 @@ impl Passthrough {
 }
 
 impl Form for Passthrough {
+    const ENGINE: &'static str = "io_uring_cmd";
     const ENTRY_WORDS: usize = 16;
     const COMPLETION_WORDS: usize = 4;
     const SETUP: u32 = setup::SQE128 | setup::CQE32;

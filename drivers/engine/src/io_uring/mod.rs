@@ -39,6 +39,7 @@ impl Engine for IoUring {
         driver: None,
         polls: false,
         depth_max: Some(ENTRIES_MAX),
+        waits: &[],
         options: &KernelOption::ALL,
     };
 

@@ -51,6 +51,7 @@ impl Engine for IoUringCmd {
         driver: None,
         polls: false,
         depth_max: Some(super::abi::ENTRIES_MAX),
+        waits: &[],
         options: &[
             KernelOption::Iopoll,
             KernelOption::HybridIopoll,

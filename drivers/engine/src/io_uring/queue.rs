@@ -8,6 +8,7 @@ use super::form::{self, Form, Transfer};
 use super::ring::Ring;
 use super::rings::{Features, Seen, explain_unpinned};
 use crate::bounds::Bounds;
+use crate::cookie::{GENERATION, stray};
 use crate::{
     EngineError, Geometry, IoStatus, Operation, OperationKind, Queue, QueueShape, Tag, Wait,
 };
@@ -17,10 +18,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The generation's first bit in a cookie, which the tag stands below. It is set while the tag is
-/// in flight, so that a completion of an idle or an earlier I/O matches no cookie.
-const GENERATION: u64 = 1 << 16;
 
 /// Times in a row that the kernel may refuse to take I/O for want of memory.
 const STARVED_MAX: u32 = 100_000;
@@ -247,7 +244,9 @@ impl<F: Form> RingQueue<F> {
     #[cold]
     fn trouble(&mut self, result: io::Result<()>) -> Result<(), EngineError> {
         let error = match result {
-            Ok(()) => return Err(failed("the completion ring has overflowed", "this is a bug")),
+            Ok(()) => {
+                return Err(failed::<F>("the completion ring has overflowed", "this is a bug"));
+            }
             Err(error) => error,
         };
         self.starved += 1;
@@ -257,7 +256,7 @@ impl<F: Form> RingQueue<F> {
         }
         let times = self.starved;
         let seen = format!("io_uring_enter failed {times} times in a row: {error}");
-        Err(failed(&seen, "see `dmesg` for what the kernel says"))
+        Err(failed::<F>(&seen, "see `dmesg` for what the kernel says"))
     }
 
     /// The tag of a completion, idle from now on, and how its I/O ended.
@@ -276,6 +275,8 @@ impl<F: Form> Queue for RingQueue<F> {
     #[inline(always)]
     fn push(&mut self, tag: Tag, operation: Operation) {
         let Some(slot) = self.slots.get_mut(tag.index()) else { return self.misuse(tag) };
+        // Odd generations are in flight, even ones idle: a completion of an idle or an earlier I/O
+        // matches no cookie.
         let user_data = slot.cookie + GENERATION;
         if user_data & GENERATION == 0 {
             return self.misuse(tag);
@@ -329,7 +330,7 @@ impl<F: Form> Queue for RingQueue<F> {
             let (user_data, result) = self.ring.take();
             let Some((tag, status)) = self.complete(user_data, result) else {
                 self.ring.release_taken();
-                return Err(stray(user_data, result));
+                return Err(stray(F::ENGINE, user_data, result.into()));
             };
             sink(tag, status);
         }
@@ -404,20 +405,8 @@ impl<F: Form> RingQueue<F> {
     }
 }
 
-fn failed(seen: &str, advice: &str) -> EngineError {
-    EngineError::Failed(format!("engine io_uring: {seen}; {advice}"))
-}
-
-#[cold]
-fn stray(user_data: u64, result: i32) -> EngineError {
-    let (tag, generation) = (user_data & (GENERATION - 1), user_data / GENERATION);
-    failed(
-        &format!(
-            "a completion of tag {tag}, generation {generation}, result {result} matches no I/O in \
-             flight (late, doubled or foreign)"
-        ),
-        "the figures of this run cannot be trusted",
-    )
+fn failed<F: Form>(seen: &str, advice: &str) -> EngineError {
+    EngineError::Failed(format!("engine {}: {seen}; {advice}", F::ENGINE))
 }
 
 #[cfg(test)]

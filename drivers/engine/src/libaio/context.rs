@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::cookie::GENERATION;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -33,9 +34,6 @@ struct ControlBlock {
 }
 
 const _: () = assert!(size_of::<ControlBlock>() == 64);
-
-/// The generation's first bit in a cookie, which the tag stands below.
-pub(super) const GENERATION: u64 = 1 << 16;
 
 /// No I/O's cookie: the first one of tag 0 has a generation.
 pub(super) const IDLE: u64 = 0;

@@ -9,12 +9,13 @@ mod context;
 
 use crate::block::BlockTarget;
 use crate::bounds::{Bounds, check_shape};
+use crate::cookie::stray;
 use crate::options::KernelOption;
 use crate::{
     Caution, Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOptions, OpenOptions,
     Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
 };
-use context::{Block, Context, Event, GENERATION, IDLE, op};
+use context::{Block, Context, Event, IDLE, op};
 use nvpoll_mem::{PAGE_BYTES, Pages};
 use std::fs::File;
 use std::hint::cold_path;
@@ -58,6 +59,7 @@ impl Engine for Libaio {
         driver: None,
         polls: false,
         depth_max: Some(DEPTH_MAX),
+        waits: &[],
         options: &[KernelOption::Batch, KernelOption::Buffered],
     };
 
@@ -329,7 +331,7 @@ fn complete(blocks: &mut [Block], event: &Event) -> Result<(Tag, IoStatus), Engi
             let is_whole = result as u32 == block.shape as u32;
             Ok((tag, if is_whole { IoStatus::OK } else { failure(result) }))
         }
-        _ => Err(stray(data, result)),
+        _ => Err(stray("libaio", data, result)),
     }
 }
 
@@ -448,16 +450,4 @@ fn failure(result: i64) -> IoStatus {
 
 fn failed(seen: &str, advice: &str) -> EngineError {
     EngineError::Failed(format!("engine libaio: {seen}; {advice}"))
-}
-
-#[cold]
-fn stray(data: u64, result: i64) -> EngineError {
-    let (tag, generation) = (data & (GENERATION - 1), data / GENERATION);
-    failed(
-        &format!(
-            "a completion of tag {tag}, generation {generation}, result {result} matches no I/O in \
-             flight (late, doubled or foreign)"
-        ),
-        "the figures of this run cannot be trusted",
-    )
 }
