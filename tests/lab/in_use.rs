@@ -179,6 +179,9 @@ nvpoll run $n --rw randwrite --destroy-data D1 --runtime 4 --ramp-time 0 >/tmp/o
 sleep 2; if mount $n /m 2>/tmp/e; then echo "claimed|mounted"; else echo "claimed|$(cat /tmp/e)"; fi
 try second nvpoll bind $n
 wait $run; echo "allowed|$?"
+nvpoll run $n --engine io_uring_cmd --rw randwrite --destroy-data D1 --runtime 4 --ramp-time 0 >/tmp/o 2>&1 & run=$!
+sleep 2; if mount $n /m 2>/tmp/e; then echo "claimed-cmd|mounted"; else echo "claimed-cmd|$(cat /tmp/e)"; fi
+wait $run; echo "allowed-cmd|$?"
 "#;
 
 const SIGNED: &[(&str, &str)] = &[
@@ -236,7 +239,10 @@ fn what_lies_on_a_drive_is_named_and_only_its_own_serial_number_allows_to_write(
     refused("vfio-unreadable", "could not be examined");
     refused("stranger", "--destroy-data D10");
     assert!(line("stranger-named").starts_with("0|"), "{}", line("stranger-named"));
-    assert!(line("claimed").contains("busy"), "{}", line("claimed"));
+    for name in ["claimed", "claimed-cmd"] {
+        assert!(line(name).contains("busy"), "{name}: {}", line(name));
+    }
+    assert_eq!(line("allowed-cmd"), "0", "past the block layer as well");
     refused("second", "by nvpoll (pid ");
     assert_eq!(line("allowed"), "0", "the drive that is named is written");
     println!(

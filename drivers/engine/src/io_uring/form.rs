@@ -3,6 +3,7 @@
 
 use super::abi::{Entry, FileRef, op, setup};
 use crate::{IoStatus, OperationKind};
+use nvpoll_spec::NvmOpcode;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -130,13 +131,6 @@ const NVME_URING_CMD_IO: u64 = 0xc048_4e80;
 /// `IORING_URING_CMD_FIXED`, in the entry's flags.
 const URING_CMD_FIXED: u64 = 1 << 32;
 
-/// I/O commands (NVM Command Set Specification, "NVM Command Set Opcodes").
-mod nvm {
-    pub(super) const FLUSH: u8 = 0x00;
-    pub(super) const WRITE: u8 = 0x01;
-    pub(super) const READ: u8 = 0x02;
-}
-
 impl Passthrough {
     pub(super) fn new(file: FileRef, has_buffers: bool, nsid: u32, block_log2: u8) -> Self {
         let flags = if has_buffers { URING_CMD_FIXED } else { 0 };
@@ -148,7 +142,7 @@ impl Passthrough {
     fn store(
         &self,
         words: &[AtomicU64],
-        (opcode, flags): (u8, u64),
+        (opcode, flags): (NvmOpcode, u64),
         user_data: u64,
         (address, bytes): (u64, u32),
         (lba, blocks_z): (u64, u32),
@@ -164,7 +158,7 @@ impl Passthrough {
         // Opcode and namespace, CDW2 and 3, metadata, address, lengths of metadata and data, CDW10
         // and 11 (SLBA), CDW12 (NLB, zero-based) and 13, CDW14 and 15, time-out (none).
         let command = [
-            u64::from(opcode) | u64::from(self.nsid) << 32,
+            u64::from(opcode.0) | u64::from(self.nsid) << 32,
             0,
             0,
             address,
@@ -189,7 +183,7 @@ impl Form for Passthrough {
     #[inline(always)]
     fn write(&self, words: &[AtomicU64], transfer: &Transfer) {
         let Transfer { is_write, offset, address, bytes, user_data } = *transfer;
-        let opcode = if is_write { nvm::WRITE } else { nvm::READ };
+        let opcode = if is_write { NvmOpcode::WRITE } else { NvmOpcode::READ };
         // Of whole blocks, of which there is at least one: the queue has checked it.
         let blocks_z = (bytes >> self.block_log2).wrapping_sub(1);
         let place = (offset >> self.block_log2, blocks_z);
@@ -197,7 +191,7 @@ impl Form for Passthrough {
     }
 
     fn write_flush(&self, words: &[AtomicU64], user_data: u64) -> bool {
-        self.store(words, (nvm::FLUSH, 0), user_data, (0, 0), (0, 0));
+        self.store(words, (NvmOpcode::FLUSH, 0), user_data, (0, 0), (0, 0));
         true
     }
 

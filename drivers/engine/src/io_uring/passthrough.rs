@@ -13,18 +13,16 @@ use crate::block_queue::BlockQueue;
 use crate::bounds::check_shape;
 use crate::options::KernelOption;
 use crate::{Caution, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target};
-use nvpoll_spec::{NamespaceIdentity, ascii_field};
+use nvpoll_nvme::Namespace;
+use nvpoll_spec::ascii_field;
 use std::fs::{File, OpenOptions as FileOptions};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The least page that a controller may count its largest transfer in (CAP.MPSMIN of 0); a
 /// controller with larger ones takes more than is asked of it.
 const CONTROLLER_PAGE_BYTES: u64 = 4096;
-
-/// Smallest and largest LBADS that is driven, as powers of two.
-const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 9..=16;
 
 /// NVMe passthrough on a namespace's generic device.
 #[derive(Debug)]
@@ -38,6 +36,8 @@ pub struct IoUringCmd {
     numa_node: Option<u32>,
     rings: Rings,
     facts: Vec<(&'static str, String)>,
+    /// Of a namespace that is written: its block device, opened exclusively.
+    _claim: Option<File>,
 }
 
 /// A worker's ring to a namespace.
@@ -146,11 +146,24 @@ impl IoUringCmd {
         nsid: u32,
         options: &OpenOptions,
     ) -> Result<Self, EngineError> {
-        let (controller, namespace) = admin::identify_namespace(path, &file, nsid)?;
-        let shown = path.display();
-        let block_log2 = plain_format(&namespace)
-            .map_err(|why| EngineError::Usage(format!("{shown}: namespace {nsid} {why}")))?;
-        let queue = block_folder(path).and_then(|folder| BlockQueue::below(&folder));
+        let (controller, page) = admin::identify_namespace(path, &file, nsid)?;
+        let shown = path.display().to_string();
+        let namespace = Namespace::new(&shown, nsid, &page)
+            .map_err(|error| EngineError::Usage(error.to_string()))?;
+        if let Some(metadata) = namespace.metadata {
+            return Err(EngineError::Usage(format!(
+                "{shown}: namespace {nsid} is formatted with {} bytes of metadata a block, which this \
+                 engine does not transfer; use another LBA format (`nvme format`), or the userspace \
+                 driver (engine vfio)",
+                metadata.bytes
+            )));
+        }
+        let folder = block_folder(path);
+        let claim = match (&folder, options.writable) {
+            (Some(folder), true) => Some(claim(path, folder)?),
+            _ => None,
+        };
+        let queue = folder.and_then(|folder| BlockQueue::below(&folder));
         let of_drive = controller.transfer_bytes_max(CONTROLLER_PAGE_BYTES).unwrap_or(u64::MAX);
         let of_kernel =
             queue.as_ref().and_then(BlockQueue::request_bytes_hardware).unwrap_or(u64::MAX);
@@ -165,7 +178,7 @@ impl IoUringCmd {
                 "opened",
                 format!(
                     "NVMe generic device, namespace {nsid}, blocks of {} bytes, {access}",
-                    1u64 << block_log2
+                    namespace.block_bytes
                 ),
             ),
             ("model", text(&controller.model)),
@@ -178,8 +191,8 @@ impl IoUringCmd {
             None => Err("its queues are not to be found in /sys".to_owned()),
         };
         Ok(Self {
-            size_bytes: namespace.blocks.checked_shl(block_log2.into()).unwrap_or(u64::MAX),
-            block_log2,
+            size_bytes: namespace.bytes(),
+            block_log2: namespace.block_log2,
             nsid,
             writable: options.writable,
             command_bytes_max,
@@ -187,33 +200,36 @@ impl IoUringCmd {
             rings: Rings::new(options.kernel, polls),
             facts,
             file: Arc::new(file),
+            _claim: claim,
         })
     }
 }
 
-/// Log2 of the block's bytes, if the namespace's blocks are data alone.
-fn plain_format(namespace: &NamespaceIdentity) -> Result<u8, String> {
-    let format =
-        namespace.format_in_use().ok_or("names a format in use that does not exist".to_owned())?;
-    if namespace.blocks == 0 {
-        return Err("is not active; attach it, or name another".to_owned());
+/// Opens the block device of the same namespace exclusively: the generic one knows no such thing, and
+/// the namespace must not be mounted, or be taken by LVM, md or another writer, while it is written.
+fn claim(path: &Path, folder: &Path) -> Result<File, EngineError> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        EngineError::Usage(format!(
+            "{}: {what}: {error}; it is mounted, or held by LVM, md, dm or another program; nothing \
+             was written",
+            path.display()
+        ))
+    };
+    let node = match folder.file_name() {
+        Some(name) => path.with_file_name(name),
+        None => return Err(failed("its block device", &"it has no name")),
+    };
+    let shown = format!("opening its block device {} exclusively", node.display());
+    let opened = FileOptions::new().read(true).custom_flags(libc::O_EXCL).open(&node);
+    let opened = opened.map_err(|error| failed(&shown, &error))?;
+    let found = opened.metadata().map_err(|error| failed(&shown, &error))?.rdev();
+    let number = format!("{}:{}", libc::major(found), libc::minor(found));
+    let wanted = std::fs::read_to_string(folder.join("dev"));
+    let wanted = wanted.map_err(|error| failed("the block device's number", &error))?;
+    if number == wanted.trim() {
+        return Ok(opened);
     }
-    if format.metadata_bytes != 0 || namespace.protection & 7 != 0 {
-        return Err(format!(
-            "is formatted with {} bytes of metadata a block, which this engine does not transfer; \
-             use another LBA format (`nvme format`), or engine io_uring",
-            format.metadata_bytes
-        ));
-    }
-    match BLOCK_LOG2.contains(&format.data_log2) {
-        true => Ok(format.data_log2),
-        false => Err(format!(
-            "has blocks of 2^{} bytes; 2^{} to 2^{} are possible",
-            format.data_log2,
-            BLOCK_LOG2.start(),
-            BLOCK_LOG2.end()
-        )),
-    }
+    Err(failed(&shown, &format!("it is device {number}, and the namespace's is {}", wanted.trim())))
 }
 
 fn wrong(what: &str, why: &str) -> EngineError {
