@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+/// What `tools/lab/lab` says of a machine that failed by QEMU's own fault.
+const QEMUS_OWN: [&str; 2] = ["iotlb_to_section", "the machine itself does not answer"];
+
 /// The repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -98,13 +101,29 @@ impl Lab {
     /// Runs a script in the guest. Its first failing command ends it.
     ///
     /// Once in a while QEMU itself gives up, by an assertion of its own about address spaces that
-    /// change while processors run (iotlb_to_section); such a machine is started once more.
+    /// change while processors run (iotlb_to_section), or freezes so that not even the guest's first
+    /// process answers; such a machine is started once more, with the images as they were.
     pub fn sh(&self, script: &str) -> Ran {
+        let images = tempfile::tempdir().expect("a folder for copies");
+        Self::copy_files(self.folder.path(), images.path());
         let ran = self.once(script);
-        let is_qemus_own = ran.status == 125 && ran.stderr.contains("iotlb_to_section");
-        let ran = if is_qemus_own { self.once(script) } else { ran };
+        let is_qemus_own =
+            ran.status == 125 && QEMUS_OWN.iter().any(|own| ran.stderr.contains(own));
+        let ran = if is_qemus_own {
+            Self::copy_files(images.path(), self.folder.path());
+            self.once(script)
+        } else {
+            ran
+        };
         assert_ne!(ran.status, 125, "the lab itself failed");
         ran
+    }
+
+    /// Copies the files in `from`, sparse as they are.
+    fn copy_files(from: &Path, to: &Path) {
+        let mut copy = Command::new("cp");
+        copy.args(["--sparse=always", "--recursive", "--no-target-directory"]).args([from, to]);
+        assert!(copy.status().expect("cp runs").success(), "the images could not be copied");
     }
 
     fn once(&self, script: &str) -> Ran {

@@ -24,6 +24,10 @@ const DEPTH: u32 = 8;
 const EACH: u64 = 40;
 /// Bound on one I/O.
 const IO_WAIT: Duration = Duration::from_secs(20);
+/// What the buffer holds before a read.
+const BEFORE: u8 = 0xee;
+/// After this, data that overtook their completion would be there.
+const LATE_WAIT: Duration = Duration::from_millis(300);
 
 struct Work {
     target: Target,
@@ -89,7 +93,7 @@ impl Work {
         for (tag, &offset) in offsets.iter().enumerate() {
             let tag = Tag(tag as u16);
             // A buffer that still holds what is expected would hide a read that moved nothing.
-            data.fill(0xee);
+            data.fill(BEFORE);
             if self.writes {
                 pattern::fill(&mut data, offset, self.seed);
             }
@@ -120,12 +124,33 @@ impl Work {
         for (tag, &offset) in offsets.iter().enumerate().filter(|_| !self.writes) {
             queue.copy_out(Tag(tag as u16), &mut data);
             if let Some(at) = pattern::first_wrong(&data, offset, self.seed) {
+                let seen = self.describe(&data, offset, at);
+                std::thread::sleep(LATE_WAIT);
+                queue.copy_out(Tag(tag as u16), &mut data);
+                let later = match pattern::first_wrong(&data, offset, self.seed) {
+                    None => "right: the data came after its completion",
+                    Some(_) => "still wrong",
+                };
                 return Err(format!(
-                    "an I/O of {bytes} bytes at {offset}: byte {at} of the target is wrong"
+                    "an I/O of {bytes} bytes at {offset}: byte {at} of the target is wrong: {seen}; \
+                     {} ms later it is {later}",
+                    LATE_WAIT.as_millis()
                 ));
             }
         }
         Ok(())
+    }
+
+    /// What stands there instead, and how much is wrong.
+    fn describe(&self, data: &[u8], offset: u64, at: u64) -> String {
+        let mut wanted = vec![0; data.len()];
+        pattern::fill(&mut wanted, offset, self.seed);
+        let wrong = data.iter().zip(&wanted).filter(|(seen, wanted)| seen != wanted).count();
+        let from = (at - offset) as usize;
+        let seen = &data[from..(from + 16).min(data.len())];
+        let is_untouched = seen.iter().all(|&byte| byte == BEFORE);
+        let what = if is_untouched { ", as it was before the read" } else { "" };
+        format!("{wrong} bytes differ, the first are {seen:02x?}{what}")
     }
 }
 

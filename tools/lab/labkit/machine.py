@@ -46,6 +46,22 @@ class Machine:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()
 
+    def threads(self):
+        """What QEMU's threads do: name, state, what they wait for, ticks of processor time."""
+        folder = f"/proc/{self.process.pid}/task"
+        seen = []
+        for task in sorted(os.listdir(folder)):
+            try:
+                with open(f"{folder}/{task}/stat", encoding="utf-8") as stat:
+                    name, _, rest = stat.read().partition("(")[2].rpartition(")")
+                with open(f"{folder}/{task}/wchan", encoding="utf-8") as wchan:
+                    where = wchan.read()
+            except OSError:
+                continue
+            fields = rest.split()
+            seen.append(f"{name} {fields[0]} {where} {fields[11]}+{fields[12]}")
+        return "; ".join(seen)
+
     def stop(self):
         """Ends QEMU so that it closes its images, by force when it does not within 10 s."""
         if self.running():

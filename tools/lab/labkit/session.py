@@ -15,9 +15,15 @@ CONSOLE_BYTES_MAX = 4 << 20
 DMESG_BYTES_MAX = 16 << 20
 # How long streams are emptied at the end, and how long a guest whose time is up may take to send its log.
 DRAIN_SECONDS = 5
-DUMP_SECONDS = 5
+DUMP_SECONDS = 20
+# How often the guest is asked whether it lives, and how long it may take to answer.
+ASK_SECONDS = 10
+FROZEN_SECONDS = 60
 
 STATUS_TIMEOUT = 124
+
+# Tests look for these words: see README.md, "A machine that freezes".
+FROZEN = "the machine itself does not answer"
 
 
 class BootStalled(LabError):
@@ -43,6 +49,8 @@ class Session:
         self._dmesg = bytearray()
         self._lines = {"control": b"", "request": b""}
         self._began = None  # when the command began
+        self._asked = None  # when the guest was asked whether it lives, and has not answered
+        self._answered = None  # when it last did
         self._status = None  # the command's exit status
         self._failure = None
         self._dumped = False  # the guest has sent its log on request
@@ -76,6 +84,7 @@ class Session:
         while self._status is None:
             if not self._turn(deadline):
                 return self._timed_out()
+            self._look_whether_it_lives()
         self._drain()
         return self._status
 
@@ -115,7 +124,24 @@ class Session:
         while not self._dumped and self._turn(deadline):
             pass
         self._drain()
+        if not self._dumped:
+            raise self._frozen(DUMP_SECONDS)
+        for line in self._dmesg.decode(errors="replace").splitlines():
+            if "process: " in line:
+                print(f"lab: {line.partition('process: ')[2]}", file=sys.stderr)
         return STATUS_TIMEOUT
+
+    def _look_whether_it_lives(self):
+        """Asks the guest's first process now and then. No program of the guest's can keep it from answering."""
+        now = time.monotonic()
+        if self._asked is None and now - self._answered > ASK_SECONDS:
+            self._asked = now
+            self._tell_guest("ask")
+        if self._asked is not None and now - self._asked > FROZEN_SECONDS:
+            raise self._frozen(FROZEN_SECONDS)
+
+    def _frozen(self, seconds):
+        return LabError(f"{FROZEN} for {seconds} s; QEMU's threads (state, wait, ticks): {self._machine.threads()}")
 
     def _explain_exit(self):
         said = self._machine.said()
@@ -169,10 +195,12 @@ class Session:
             for drive in self._options.drives:
                 if drive.slow_s:
                     requests.slow(self._qmp, drive, drive.slow_s)
-            self._began = time.monotonic()
+            self._began = self._answered = time.monotonic()
             self._tell_guest("go")
         elif word == "end" and rest.isdecimal():
             self._status = int(rest)
+        elif word == "answer":
+            self._asked, self._answered = None, time.monotonic()
         elif word == "dumped":
             self._dumped = True
         elif word == "fail":
