@@ -70,6 +70,8 @@ pub enum MarkKind {
     Buffered,
     /// The kernel cuts each I/O into several requests.
     Split,
+    /// The kernel hands each I/O to a thread of its own.
+    KernelWorkers,
     /// One that another version made.
     #[serde(untagged)]
     Other(String),

@@ -245,6 +245,7 @@ fn measured_round(
             CautionKind::NotAsAsked => MarkKind::NotAsAsked,
             CautionKind::Buffered => MarkKind::Buffered,
             CautionKind::Split => MarkKind::Split,
+            CautionKind::Workers => MarkKind::KernelWorkers,
         };
         Mark::new(kind, caution.text)
     });

@@ -52,15 +52,35 @@ pub(crate) fn move_polled(
     bytes: u32,
     offset: u64,
 ) -> io::Result<usize> {
+    let call = if writes { libc::SYS_pwritev2 } else { libc::SYS_preadv2 };
+    move_with_flags(call, file, pages, bytes, offset, libc::RWF_HIPRI)
+}
+
+/// Whether `file` takes I/O that must not wait (`RWF_NOWAIT`). Asked for behind the file's end, at
+/// byte `end`, where nothing is read; `false` only where the kernel says so.
+pub(crate) fn takes_nowait(file: &File, block_bytes: u32, end: u64) -> bool {
+    let Ok(pages) = Pages::new(block_bytes as usize) else { return true };
+    match move_with_flags(libc::SYS_preadv2, file, &pages, block_bytes, end, libc::RWF_NOWAIT) {
+        Err(error) => error.raw_os_error() != Some(libc::EOPNOTSUPP),
+        Ok(_) => true,
+    }
+}
+
+fn move_with_flags(
+    call: libc::c_long,
+    file: &File,
+    pages: &Pages,
+    bytes: u32,
+    offset: u64,
+    flags: libc::c_int,
+) -> io::Result<usize> {
     // The upper half of the offset, for systems whose words are shorter (linux/fs.h, `pos_from_hilo`).
     const UPPER_HALF: libc::c_long = 0;
     let vector = libc::iovec { iov_base: range(pages, 0, bytes)?.cast(), iov_len: bytes as usize };
-    let call = if writes { libc::SYS_pwritev2 } else { libc::SYS_preadv2 };
     let fd = file.as_raw_fd();
     // SAFETY: the vector and the range in `pages` that it names outlive this synchronous call.
-    let moved_bytes = unsafe {
-        libc::syscall(call, fd, &raw const vector, 1, offset, UPPER_HALF, libc::RWF_HIPRI)
-    };
+    let moved_bytes =
+        unsafe { libc::syscall(call, fd, &raw const vector, 1, offset, UPPER_HALF, flags) };
     moved(moved_bytes)
 }
 
@@ -150,4 +170,20 @@ pub(crate) fn direct_align(file: &File) -> io::Result<DirectAlign> {
         0 => DirectAlign::Refused,
         bytes => DirectAlign::Bytes(bytes),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_no_io_without_waiting_is_told_from_what_does() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        // Past the end, so that nothing is read.
+        assert!(takes_nowait(&File::open(&path).unwrap(), 4096, 4096));
+        // The proc filesystem cannot promise that a read never waits.
+        assert!(!takes_nowait(&File::open("/proc/self/status").unwrap(), 4096, 1 << 20));
+    }
 }

@@ -299,6 +299,8 @@ pub enum CautionKind {
     Buffered,
     /// The kernel cuts each I/O into several requests.
     Split,
+    /// The kernel hands each I/O to a thread of its own.
+    Workers,
 }
 
 impl EngineInfo {

@@ -13,8 +13,12 @@ mod rings;
 
 use crate::block::BlockTarget;
 use crate::bounds::check_shape;
+use crate::calls;
 use crate::options::KernelOption;
-use crate::{Caution, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target};
+use crate::{
+    Caution, CautionKind, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape,
+    Target,
+};
 use abi::{ENTRIES_MAX, REGISTERED_BYTES_MAX};
 use form::Plain;
 use nvpoll_mem::PAGE_BYTES;
@@ -29,6 +33,7 @@ pub type IoUringQueue = RingQueue<Plain>;
 pub struct IoUring {
     target: BlockTarget,
     rings: Rings,
+    takes_nowait: bool,
 }
 
 impl Engine for IoUring {
@@ -53,7 +58,9 @@ impl Engine for IoUring {
         Self::available()?;
         let target = BlockTarget::open(Self::INFO.name, target, options)?;
         let rings = Rings::new(options.kernel, target.polls());
-        Ok(Self { target, rings })
+        let takes_nowait = target.buffered
+            || calls::takes_nowait(&target.file, target.block_bytes, target.size_bytes);
+        Ok(Self { target, rings, takes_nowait })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -79,6 +86,14 @@ impl Engine for IoUring {
     fn cautions(&self) -> Vec<Caution> {
         let mut cautions = self.target.cautions();
         cautions.extend(self.rings.cautions());
+        if !self.takes_nowait {
+            let text =
+                "the target takes no I/O that must not wait (RWF_NOWAIT), so the kernel hands \
+                        each to a worker thread of its own (io-wq), whose switches are in the \
+                        figures; an NVMe drive takes it"
+                    .to_owned();
+            cautions.push(Caution { kind: CautionKind::Workers, text });
+        }
         cautions
     }
 
