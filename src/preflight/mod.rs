@@ -31,6 +31,8 @@ pub use subject::{Subject, What};
 use crate::failure::Failure;
 use nvpoll_engine::{Engine, EngineKind, Visitor};
 #[cfg(target_os = "linux")]
+use nvpoll_engine::{OpenOptions, Target};
+#[cfg(target_os = "linux")]
 use nvpoll_host::{Host, TakeOptions, UserDriver};
 
 /// Whether this system has what `kind` needs.
@@ -67,13 +69,38 @@ pub fn fitting_engines(host: &Host, subjects: &[Subject], options: &TakeOptions)
         if !subjects.iter().all(|subject| subject.engine_target(host, kind).is_ok()) {
             continue;
         }
-        match check_available(kind).and_then(|()| check_driver(host, subjects, kind, options)) {
+        let checked = check_available(kind)
+            .and_then(|()| check_opens(host, subjects, kind))
+            .and_then(|()| check_driver(host, subjects, kind, options));
+        match checked {
             Ok(true) => fitting.kinds.push(kind),
             Ok(false) => {}
             Err(failure) => fitting.left_out.push(failure.text),
         }
     }
     fitting
+}
+
+/// Whether an engine of the kernel's opens each of `subjects` that the kernel has, read-only: there
+/// are formats that not every path takes.
+#[cfg(target_os = "linux")]
+fn check_opens(host: &Host, subjects: &[Subject], kind: EngineKind) -> Result<(), Failure> {
+    struct Open<'a>(&'a Target);
+    impl Visitor for Open<'_> {
+        type Output = Result<(), nvpoll_engine::EngineError>;
+        fn visit<E: Engine>(self) -> Self::Output {
+            E::open(self.0, &OpenOptions::default()).map(drop)
+        }
+    }
+    for subject in subjects {
+        let (target, _) = subject.engine_target(host, kind)?;
+        let is_there = matches!(&target, Target::Path(path) if path.exists());
+        if is_there {
+            let opened = kind.with(Open(&target));
+            opened.map_err(|error| Failure::usage(format!("engine {kind}: {error}")))?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether `kind` needs the driver that each of `subjects` has, or that `bind` would choose for it.
