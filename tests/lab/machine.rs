@@ -102,19 +102,20 @@ impl Lab {
     ///
     /// Once in a while QEMU itself gives up, by an assertion of its own about address spaces that
     /// change while processors run (iotlb_to_section), or freezes so that not even the guest's first
-    /// process answers; such a machine is started once more, with the images as they were.
+    /// process answers; such a machine is started again, at most twice, with the images as they were.
     pub fn sh(&self, script: &str) -> Ran {
         let images = tempfile::tempdir().expect("a folder for copies");
         Self::copy_files(self.folder.path(), images.path());
-        let ran = self.once(script);
-        let is_qemus_own =
-            ran.status == 125 && QEMUS_OWN.iter().any(|own| ran.stderr.contains(own));
-        let ran = if is_qemus_own {
+        let mut ran = self.once(script);
+        for _ in 0..2 {
+            let is_qemus_own =
+                ran.status == 125 && QEMUS_OWN.iter().any(|own| ran.stderr.contains(own));
+            if !is_qemus_own {
+                break;
+            }
             Self::copy_files(images.path(), self.folder.path());
-            self.once(script)
-        } else {
-            ran
-        };
+            ran = self.once(script);
+        }
         assert_ne!(ran.status, 125, "the lab itself failed");
         ran
     }
