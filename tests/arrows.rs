@@ -8,14 +8,18 @@ use std::path::{Path, PathBuf};
 
 /// The arrows: who may depend on whom. `nvpoll-bench`, on which nobody may depend, is not bound.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("nvpoll", &["nvpoll-engine", "nvpoll-host", "nvpoll-spec", "nvpoll-soft"]),
-    ("nvpoll-engine", &["nvpoll-nvme", "nvpoll-pci", "nvpoll-mem", "nvpoll-spec"]),
+    ("nvpoll", &["nvpoll-engine", "nvpoll-host", "nvpoll-spec", "nvpoll-soft", "nvpoll-windows"]),
+    (
+        "nvpoll-engine",
+        &["nvpoll-nvme", "nvpoll-pci", "nvpoll-mem", "nvpoll-spec", "nvpoll-windows"],
+    ),
     ("nvpoll-nvme", &["nvpoll-pci", "nvpoll-mem", "nvpoll-spec"]),
     ("nvpoll-pci", &["nvpoll-mem", "nvpoll-soft", "nvpoll-spec"]),
     ("nvpoll-soft", &["nvpoll-spec", "nvpoll-mem"]),
     ("nvpoll-host", &["nvpoll-spec"]),
     ("nvpoll-mem", &["nvpoll-spec"]),
     ("nvpoll-spec", &[]),
+    ("nvpoll-windows", &[]),
 ];
 
 /// Arrows of tests alone.
@@ -32,6 +36,9 @@ const UNSAFE_PLACES: &[&str] = &[
     "drivers/engine/src/io_uring/queue.rs",
     "drivers/engine/src/io_uring/ring.rs",
     "drivers/engine/src/libaio",
+    "drivers/engine/src/windows/iocp_queue.rs",
+    "drivers/engine/src/windows/ioring_queue.rs",
+    "drivers/windows/src",
 ];
 
 /// First pages that must forbid unsafe code, so that no `allow` below brings it back.

@@ -54,6 +54,10 @@ engines! {
     Libaio => crate::libaio::Libaio;
     #[cfg(target_os = "linux")]
     Psync => crate::psync::Psync;
+    #[cfg(windows)]
+    Iocp => crate::windows::Iocp;
+    #[cfg(windows)]
+    IoRing => crate::windows::IoRing;
 }
 
 impl fmt::Display for EngineKind {

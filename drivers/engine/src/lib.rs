@@ -19,7 +19,6 @@ mod block_queue;
 mod bounds;
 #[cfg(target_os = "linux")]
 mod calls;
-#[cfg(target_os = "linux")]
 mod cookie;
 pub mod inspect;
 #[cfg(target_os = "linux")]
@@ -34,6 +33,7 @@ pub mod psync;
 mod status;
 pub mod userspace;
 mod waiting;
+pub mod windows;
 
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
 pub use nvpoll_nvme::Quirks;
