@@ -16,6 +16,7 @@
 //! that there is none; `NVPOLL_CONTRACT_WAIT` is the way of waiting. With `NVPOLL_CONTRACT_VERBOSE` each promise that was kept is said, with its
 //! engine and target.
 
+use crate::system;
 use nvpoll_engine::{
     Engine, EngineChoice, EngineKind, KernelOptions, Target, TransportOptions, Visitor,
 };
@@ -25,7 +26,6 @@ use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of the targets made here. No power of two and not a whole MiB, so that the end stands at
@@ -69,18 +69,18 @@ impl Case {
     }
 
     /// With `options` behind the engine's colon.
-    fn with(mut self, engine: &str, options: &str) -> Self {
+    pub fn with(mut self, engine: &str, options: &str) -> Self {
         let choice: EngineChoice = format!("{engine}:{options}").parse().unwrap();
         self.options = choice.options;
         self.name = format!("{options}, {}", self.name);
         self
     }
 
-    fn kept_by(self, keeper: impl Any + Sync) -> Self {
+    pub fn kept_by(self, keeper: impl Any + Sync) -> Self {
         Self { _keeper: Box::new(keeper), ..self }
     }
 
-    fn shared(self) -> Self {
+    pub fn shared(self) -> Self {
         Self { is_shared: true, ..self }
     }
 }
@@ -129,29 +129,8 @@ pub fn cases_of<E: Engine>() -> Vec<Case> {
                 Case::new(name, text, Target::Soft(options))
             })
             .into(),
-        _ if E::INFO.takes_drive() => drives(name, E::INFO.driver),
-        "io_uring_cmd" => generic(name),
-        _ => paths(name),
+        _ => system::cases(name, E::INFO.driver).unwrap_or_else(|| paths(name)),
     }
-}
-
-fn drives(engine: &str, driver: Option<&str>) -> Vec<Case> {
-    let named = listed("NVPOLL_CONTRACT_DRIVES");
-    let address = |text: &String| text.parse().unwrap_or_else(|_| panic!("no PCI address: {text}"));
-    let cases: Vec<Case> = named
-        .iter()
-        .map(|text| (text, address(text)))
-        .filter(|(_, address)| nvpoll_pci::driver_of(*address).as_deref() == driver)
-        .map(|(text, address)| Case::new(engine, text, Target::Pci(address)).shared())
-        .collect();
-    if cases.is_empty() {
-        note(format!(
-            "{engine} is not held to its contract here: it needs a drive that may be wiped; set \
-             NVPOLL_CONTRACT_DRIVES to PCI addresses that are bound to {}",
-            driver.unwrap_or("its driver")
-        ));
-    }
-    cases
 }
 
 /// How drives are reached.
@@ -175,20 +154,6 @@ fn variants(engine: &str) -> &'static [&'static str] {
     }
 }
 
-/// Generic NVMe devices, and what of them can be polled.
-fn generic(engine: &str) -> Vec<Case> {
-    let named = listed("NVPOLL_CONTRACT_GENERIC");
-    if named.is_empty() {
-        note(format!(
-            "{engine} is not held to its contract here: it needs a drive that may be wiped; set \
-             NVPOLL_CONTRACT_GENERIC to devices such as /dev/ng0n1"
-        ));
-    }
-    let case = |node: &String| Case::new(engine, node, Target::Path(node.into())).shared();
-    let plain = named.iter().map(case);
-    plain.chain(named.iter().map(|node| case(node).with(engine, "iopoll+batch=4"))).collect()
-}
-
 fn paths(engine: &str) -> Vec<Case> {
     let folder = folder_on_disk();
     let file = scratch_file(folder.path());
@@ -201,13 +166,7 @@ fn paths(engine: &str) -> Vec<Case> {
         let target = Target::Path(scratch_file(folder.path()));
         cases.push(Case::new(engine, "a file", target).with(engine, options).kept_by(folder));
     }
-    match LoopDevice::new() {
-        Ok(device) => {
-            let target = Target::Path(device.node.clone());
-            cases.push(Case::new(engine, "a loop device", target).kept_by(device));
-        }
-        Err(reason) => note(format!("{engine} is not tested on a loop device: {reason}")),
-    }
+    cases.extend(system::made(engine));
     cases.extend(
         listed("NVPOLL_CONTRACT_BLOCK")
             .iter()
@@ -225,7 +184,7 @@ fn paths(engine: &str) -> Vec<Case> {
     cases
 }
 
-fn listed(variable: &str) -> Vec<String> {
+pub fn listed(variable: &str) -> Vec<String> {
     let text = std::env::var(variable).unwrap_or_default();
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
@@ -234,13 +193,6 @@ fn listed(variable: &str) -> Vec<String> {
 fn alone() -> MutexGuard<'static, ()> {
     static DRIVES: Mutex<()> = Mutex::new(());
     DRIVES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Held by whoever starts a program, and by a test that nobody may start one beside: between its
-/// fork and its exec a child has all descriptors of this process open.
-pub fn spawning() -> MutexGuard<'static, ()> {
-    static SPAWNING: Mutex<()> = Mutex::new(());
-    SPAWNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says `text` once, past the capture of the test harness.
@@ -273,59 +225,4 @@ pub fn scratch_file(folder: &Path) -> PathBuf {
     }
     file.sync_all().unwrap();
     path
-}
-
-/// A loop device over a file of its own.
-pub struct LoopDevice {
-    pub node: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl LoopDevice {
-    /// # Errors
-    /// Why there is none, where this user may not make one.
-    pub fn new() -> Result<Self, String> {
-        Self::with(&[], |_| ())
-    }
-
-    /// With further options to losetup, over a file that `prepare` has seen.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
-    pub fn with(options: &[&str], prepare: fn(&Path)) -> Result<Self, String> {
-        if !nix::unistd::geteuid().is_root() {
-            return Err("that takes root".to_owned());
-        }
-        let folder = folder_on_disk();
-        let file = scratch_file(folder.path());
-        prepare(&file);
-        // Another program that looks for a free device at the same time may find the same one.
-        let _spawning = spawning();
-        let mut said = String::new();
-        for _ in 0..20 {
-            let output = Command::new("losetup")
-                .args(["--find", "--show", "--direct-io=on"])
-                .args(options)
-                .arg(&file)
-                .output()
-                .map_err(|error| format!("losetup does not run: {error}"))?;
-            if output.status.success() {
-                let node = String::from_utf8_lossy(&output.stdout).trim().into();
-                return Ok(Self { node, _folder: folder });
-            }
-            said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        Err(format!("losetup failed: {said}"))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _spawning = spawning();
-        let detached = Command::new("losetup").arg("--detach").arg(&self.node).status();
-        if !detached.is_ok_and(|status| status.success()) {
-            note(format!("{} could not be detached", self.node.display()));
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! Promises that need a target of a certain make.
 
-use crate::cases::{Case, LoopDevice, SIZE_BYTES, folder_on_disk, note, scratch_file, spawning};
+use crate::cases::{Case, SIZE_BYTES, folder_on_disk, note, scratch_file};
 use crate::lane::{Lane, open, open_as, read};
+use crate::system::{LoopDevice, spawning};
 use nvpoll_engine::{
     Engine, EngineError, EngineKind, IoStatus, OpenOptions, SoftOptions, Target, Visitor, Wait,
 };

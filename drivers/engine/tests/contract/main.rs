@@ -5,12 +5,14 @@
 //! it over [`EngineKind::ALL`](nvpoll_engine::EngineKind::ALL). An engine without a target here is
 //! named on stderr with what would give it one; see [`cases`] for the variables that add drives.
 
-#![cfg(target_os = "linux")]
-
 mod cases;
+#[cfg(target_os = "linux")]
 mod kernel;
 mod lane;
 mod promises;
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod system;
 
 macro_rules! contract {
     ($($promise:ident)*) => {
