@@ -70,6 +70,8 @@ fn a_row_says_what_the_kernel_says() {
     let out = lab.path("out");
     fs::create_dir(&out).unwrap();
     let lab = lab
+        // As many polled queues as the script asks for, and a processor for the kernel's thread.
+        .with("--smp", "2")
         .with("--share", &format!("{}:/mnt/out", out.display()))
         .drive("serial=D0,size=64M,mdts=5")
         .drive("serial=D1,size=64M,error-sector=2048")

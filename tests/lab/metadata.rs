@@ -19,10 +19,7 @@ const SIZE_BYTES: usize = 24 << 20;
 
 #[test]
 fn metadata_and_protection_information_in_every_place() {
-    // One processor: a device that is opened and closed often changes QEMU's address spaces often,
-    // and its other processors now and then stumble over that.
     let mut lab = Lab::new()
-        .with("--smp", "1")
         .with("--binary", &format!("{}=contract", machine::contract().display()))
         .with("--binary", &format!("{}=pattern", machine::pattern().display()));
     let image = |number: usize| format!("image{number}");

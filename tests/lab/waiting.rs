@@ -41,7 +41,7 @@ fn interrupts_hybrid_and_adaptive() {
     let busy = |name: &str| {
         let row = row(name);
         let busy = row["cpu"]["machine_pct"].as_f64().unwrap();
-        println!("{name}: {busy:.1} % of two processors, {}", row["facts"]["waiting"]);
+        println!("{name}: {busy:.1} % of the processor, {}", row["facts"]["waiting"]);
         busy
     };
     let polled = busy("poll");

@@ -56,7 +56,7 @@ def build_parser():
     add("--kernel", default="small", metavar="small|debian|PATH",
         help="small: built from lab.config, nothing modular (default); debian: Debian's own with its modules")
     add("--append", action="append", default=[], metavar="TEXT", help="words for the kernel's command line")
-    add("--smp", type=int, default=2, metavar="N", help="processors (2)")
+    add("--smp", type=int, default=1, metavar="N", help="processors (1; see README.md, \"A machine that freezes\")")
     add("--mem", default="1G", metavar="SIZE", help="memory (1G)")
     add("--iommu", default="on", choices=("on", "off", "no-intremap"), help="on by default; no-intremap: it cannot remap interrupts")
     add("--icount", action="store_true", help="one processor whose time is counted in instructions: repeatable guest time")
