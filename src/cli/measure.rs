@@ -9,11 +9,10 @@ use super::signals::stop_on_signals;
 use crate::failure::Failure;
 use crate::measure::Clock;
 use crate::plan::{Plan, Stack};
-use crate::preflight::{self, Scratch, Subject, What};
+use crate::preflight::{self, Host, Scratch, Subject, TakeOptions, What};
 use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan};
 use nvpoll_engine::{EngineChoice, EngineKind, KernelOption, KernelOptions, WaitMode};
-use nvpoll_host::{Holder, Host, TakeOptions, UserDriver};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,11 +112,7 @@ pub(super) fn resolve(host: &Host, names: &[String]) -> Result<Vec<Subject>, Fai
         names.iter().map(|name| Subject::resolve(host, name)).collect::<Result<_, _>>()?;
     let mut seen = HashSet::new();
     for subject in &subjects {
-        let identity = match &subject.what {
-            What::Drive { drive, nsid } => format!("{} namespace {nsid}", drive.address),
-            What::Block { node: path, .. } | What::File { path, .. } => path.display().to_string(),
-            What::Soft(_) | What::Null => continue,
-        };
+        let Some(identity) = subject.identity() else { continue };
         if !seen.insert(identity.clone()) {
             let name = &subject.name;
             return Err(Failure::usage(format!(
@@ -204,8 +199,7 @@ fn stand_in_columns(
     common: &CommonArgs,
 ) -> Result<Vec<Column>, Failure> {
     let soft = Subject::resolve(&Host::system(), STAND_IN)?;
-    let default =
-        [EngineKind::Soft, EngineKind::IoUring, EngineKind::Psync].map(EngineChoice::from);
+    let default = preflight::STAND_INS.map(EngineChoice::from);
     let choices = with_flags(if asked.is_empty() { &default } else { asked }, common)?;
     let mut columns = Vec::new();
     for EngineChoice { kind, options } in choices {
@@ -244,10 +238,10 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
     }
     for column in columns {
         preflight::check_available(column.kind)?;
-        preflight::memlock::check(host, column.kind, &plan.workloads, column.subjects.len())?;
+        preflight::check_memory(host, column.kind, &plan.workloads, column.subjects.len())?;
         for subject in &column.subjects {
             subject.engine_target(host, column.kind)?;
-            check_bound(host, subject, plan, column.kind)?;
+            preflight::check_ready(host, subject, plan, column.kind)?;
             let Some((size_bytes, lba_bytes)) = subject.known_geometry() else { continue };
             for workload in &plan.workloads {
                 let fits = workload.span(size_bytes, lba_bytes);
@@ -315,47 +309,6 @@ fn check_json(json: Option<&Path>, columns: &[Column]) -> Result<(), Failure> {
         )));
     }
     crate::report::check_destination(path).map_err(|error| Failure::refused(error.to_string()))
-}
-
-/// Whether an engine that needs a bound drive may have this one. `run` takes no drive by itself:
-/// taking one is a command of its own, or `compare`'s. A drive that is bound was bound to stay, by
-/// `nvpoll bind` or by somebody else; one that a process holds, or a crash left, is not ours to use.
-fn check_bound(
-    host: &Host,
-    subject: &Subject,
-    plan: &Plan,
-    kind: EngineKind,
-) -> Result<(), Failure> {
-    let What::Drive { drive, .. } = &subject.what else { return Ok(()) };
-    let Some(wanted) = kind.info().driver else { return Ok(()) };
-    let name = &subject.name;
-    let Some(bound) = subject.user_driver() else {
-        return match plan.command.as_str() {
-            "run" => Err(Failure::usage(format!(
-                "{name} is not bound to a userspace driver; `nvpoll bind {name} --driver {wanted}` does that, or `nvpoll compare {name}`, which also gives it back"
-            ))),
-            _ => Ok(()),
-        };
-    };
-    if bound.name() != wanted {
-        return Err(Failure::usage(format!(
-            "{name} is bound to {}, and engine {kind} needs {wanted}; `nvpoll unbind {name}` first",
-            bound.name()
-        )));
-    }
-    if bound == UserDriver::VfioPci && !host.has_iommu(drive) && !plan.transport.unsafe_no_iommu {
-        return Err(Failure::refused(format!(
-            "{name}: no IOMMU stands in front of this drive, so it could write all memory of this machine; accept that with --unsafe-no-iommu, as when it was bound"
-        )));
-    }
-    let leftovers = host.leftovers()?;
-    let held = leftovers.iter().find(|leftover| {
-        leftover.address == drive.address && leftover.holder != Holder::Persistent
-    });
-    if let Some(held) = held {
-        return Err(Failure::refused(held.to_string()));
-    }
-    preflight::check_undriven(host, drive)
 }
 
 /// Checks, runs, and reports.

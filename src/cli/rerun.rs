@@ -6,12 +6,11 @@ use super::measure::{execute, resolve, stoppable};
 use super::out;
 use crate::failure::Failure;
 use crate::plan::{Plan, Stack};
-use crate::preflight::{Scratch, Subject};
+use crate::preflight::{Host, Scratch, Subject};
 use crate::report::{Diff, Input, Report};
 use crate::run::Column;
 use clap::{Args, Parser};
 use nvpoll_engine::EngineChoice;
-use nvpoll_host::Host;
 use std::path::{Path, PathBuf};
 
 /// `nvpoll rerun`

@@ -98,7 +98,6 @@ impl MachineTime {
 
 /// This process's time since it started, in seconds.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(unix), allow(dead_code))]
 struct OwnTime {
     user_s: f64,
     sys_s: f64,
@@ -129,16 +128,17 @@ mod os {
     }
 }
 
-#[cfg(not(unix))]
+#[cfg(windows)]
 mod os {
     use super::{MachineTime, OwnTime};
+    use nvpoll_windows::machine::{SystemTimes, process_times, system_times};
 
     pub fn machine_time() -> Option<MachineTime> {
-        None
+        system_times().map(|SystemTimes { busy_s, all_s }| MachineTime { busy_s, all_s })
     }
 
     pub fn own_time() -> Option<OwnTime> {
-        None
+        process_times().map(|(user_s, sys_s)| OwnTime { user_s, sys_s })
     }
 }
 
@@ -182,7 +182,6 @@ mod tests {
         assert_eq!((used.machine_busy_s, used.machine_pct), (Some(0.0), None));
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_busy_loop_shows_in_both_accounts() {
         let window = CpuWindow::open();

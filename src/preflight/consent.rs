@@ -4,7 +4,6 @@ use super::contents::{Contents, examine};
 use super::subject::{Subject, What};
 use crate::failure::Failure;
 use nvpoll_engine::{EngineKind, OpenOptions};
-#[cfg(target_os = "linux")]
 use nvpoll_host::{Drive, Host};
 use nvpoll_spec::PciAddress;
 
@@ -18,7 +17,6 @@ use nvpoll_spec::PciAddress;
 /// # Errors
 /// [`Failure`] refused, with the evidence: what uses it, why it could not be examined, or what would
 /// be lost and how to allow it.
-#[cfg(target_os = "linux")]
 pub fn check_writes(
     host: &Host,
     subjects: &[(EngineKind, &Subject)],
@@ -66,7 +64,6 @@ fn unseen(subject: &Subject, why: &str) -> Failure {
 
 /// What must be named to write a drive, and what that is: its serial number, or its address where
 /// another drive of this machine has the same serial number.
-#[cfg(target_os = "linux")]
 fn drive_identity(
     host: &Host,
     drive: &Drive,

@@ -8,6 +8,7 @@
 
 #[cfg(target_os = "linux")]
 mod binding;
+#[cfg(target_os = "linux")]
 mod consent;
 #[cfg(target_os = "linux")]
 mod contents;
@@ -17,23 +18,26 @@ pub mod doctor;
 pub mod memlock;
 mod scratch;
 mod subject;
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod system;
 #[cfg(target_os = "linux")]
 pub mod user_access;
 
 #[cfg(target_os = "linux")]
 pub use binding::{BindWish, Binding, may_bind};
-pub use consent::check_writes;
 #[cfg(target_os = "linux")]
 pub use contents::contents_of;
 pub use scratch::{SCRATCH_BYTES, Scratch};
-pub use subject::{Subject, What};
+pub use subject::{Below, Subject, What};
+#[cfg(windows)]
+pub use system::check_unused;
+pub use system::{
+    Host, STAND_INS, TakeOptions, check_memory, check_ready, check_writes, controller, stack_name,
+};
 
 use crate::failure::Failure;
-use nvpoll_engine::{Engine, EngineKind, Visitor};
-#[cfg(target_os = "linux")]
-use nvpoll_engine::{OpenOptions, Target};
-#[cfg(target_os = "linux")]
-use nvpoll_host::{Host, TakeOptions, UserDriver};
+use nvpoll_engine::{Engine, EngineKind, OpenOptions, Target, Visitor};
 
 /// Whether this system has what `kind` needs.
 ///
@@ -51,7 +55,6 @@ pub fn check_available(kind: EngineKind) -> Result<(), Failure> {
 }
 
 /// The engines of a comparison when none was asked for.
-#[cfg(target_os = "linux")]
 #[derive(Debug, Default)]
 pub struct Fitting {
     /// Those that can drive every target, in the list's order.
@@ -62,7 +65,6 @@ pub struct Fitting {
 
 /// All engines that can drive every one of `subjects`; of those that take a drive from the kernel
 /// the one with the driver that `bind` would choose.
-#[cfg(target_os = "linux")]
 pub fn fitting_engines(host: &Host, subjects: &[Subject], options: &TakeOptions) -> Fitting {
     let mut fitting = Fitting::default();
     for &kind in EngineKind::ALL.iter().filter(|kind| kind.info().name != "null") {
@@ -71,7 +73,7 @@ pub fn fitting_engines(host: &Host, subjects: &[Subject], options: &TakeOptions)
         }
         let checked = check_available(kind)
             .and_then(|()| check_opens(host, subjects, kind))
-            .and_then(|()| check_driver(host, subjects, kind, options));
+            .and_then(|()| system::check_driver(host, subjects, kind, options));
         match checked {
             Ok(true) => fitting.kinds.push(kind),
             Ok(false) => {}
@@ -83,7 +85,6 @@ pub fn fitting_engines(host: &Host, subjects: &[Subject], options: &TakeOptions)
 
 /// Whether an engine of the kernel's opens each of `subjects` that the kernel has, read-only: there
 /// are formats that not every path takes.
-#[cfg(target_os = "linux")]
 fn check_opens(host: &Host, subjects: &[Subject], kind: EngineKind) -> Result<(), Failure> {
     struct Open<'a>(&'a Target);
     impl Visitor for Open<'_> {
@@ -103,49 +104,6 @@ fn check_opens(host: &Host, subjects: &[Subject], kind: EngineKind) -> Result<()
     Ok(())
 }
 
-/// Whether `kind` needs the driver that each of `subjects` has, or that `bind` would choose for it.
-#[cfg(target_os = "linux")]
-fn check_driver(
-    host: &Host,
-    subjects: &[Subject],
-    kind: EngineKind,
-    options: &TakeOptions,
-) -> Result<bool, Failure> {
-    let Some(wanted) = kind.info().driver else { return Ok(true) };
-    for subject in subjects {
-        let What::Drive { drive, .. } = &subject.what else { return Ok(false) };
-        let driver = match subject.user_driver() {
-            Some(driver) => driver,
-            None => match host.choose_driver(drive, options) {
-                Ok((driver, _)) => driver,
-                // Said once, of the engine that would be the first choice.
-                Err(error) if wanted == UserDriver::VfioPci.name() => {
-                    return Err(Failure::usage(format!("engine {kind}: {error}")));
-                }
-                Err(_) => return Ok(false),
-            },
-        };
-        if driver.name() != wanted {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether no other process drives a bound drive: not every transport keeps a second one out, and
-/// opening a controller resets it.
-///
-/// # Errors
-/// Refused, with the process that does.
-#[cfg(target_os = "linux")]
-pub fn check_undriven(host: &Host, drive: &nvpoll_host::Drive) -> Result<(), Failure> {
-    let uses = host.survey()?.uses(drive);
-    let driven = uses.iter().find(|found| found.kind == nvpoll_host::UseKind::UserspaceDriver);
-    driven.map_or(Ok(()), |found| {
-        Err(Failure::refused(format!("{found}; wait until that ends, or end it")))
-    })
-}
-
 /// The engine for `subject` when none was asked for, and why it is this one.
 pub fn choose_engine(subject: &Subject) -> (EngineKind, String) {
     match &subject.what {
@@ -162,24 +120,8 @@ pub fn choose_engine(subject: &Subject) -> (EngineKind, String) {
                     format!("the drive is bound to {name}, the userspace driver's way"),
                 )
             }
-            None => best_kernel_engine(),
+            None => system::best_kernel_engine(),
         },
-        _ => best_kernel_engine(),
+        _ => system::best_kernel_engine(),
     }
-}
-
-#[cfg(target_os = "linux")]
-fn best_kernel_engine() -> (EngineKind, String) {
-    match check_available(EngineKind::IoUring) {
-        Ok(()) => {
-            let why = "the target is the kernel's, and io_uring is its fastest path here";
-            (EngineKind::IoUring, why.to_owned())
-        }
-        Err(error) => (EngineKind::Psync, format!("the target is the kernel's; {error}")),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn best_kernel_engine() -> (EngineKind, String) {
-    (EngineKind::Null, "this build has no engine for this system's own I/O yet".to_owned())
 }

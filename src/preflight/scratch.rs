@@ -49,14 +49,10 @@ impl Scratch {
 
     /// The file as a target.
     pub fn subject(&self) -> Subject {
-        Subject {
-            name: "scratch file".to_owned(),
-            what: What::File {
-                path: self.path.clone(),
-                size_bytes: SCRATCH_BYTES,
-                is_scratch: true,
-            },
-        }
+        let path = self.path.clone();
+        let below = super::system::below_file(&path);
+        let what = What::File { path, size_bytes: SCRATCH_BYTES, is_scratch: true };
+        Subject { below, ..Subject::new("scratch file", what) }
     }
 
     /// Where it is.

@@ -1,10 +1,11 @@
 //! What a target's name means, and what an engine opens for it.
 
+use super::system::{self, Host};
 use crate::failure::Failure;
 use crate::report::{Drive as ReportDrive, DriveKind};
 use nvpoll_engine::{EngineKind, SoftOptions, Target};
 #[cfg(target_os = "linux")]
-use nvpoll_host::{Drive, Host, Target as HostTarget};
+use nvpoll_host::Drive;
 use std::path::PathBuf;
 
 /// A target that the user named, resolved.
@@ -14,6 +15,24 @@ pub struct Subject {
     pub name: String,
     /// What it is.
     pub what: What,
+    /// What the system says of the disk below it.
+    pub below: Below,
+}
+
+/// What a system says of the disk below a target, where that is no [`What::Drive`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Below {
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// Firmware revision.
+    pub firmware: Option<String>,
+    /// An NVMe drive.
+    pub is_nvme: bool,
+    /// Which of a system's several stacks drives it: `native`, `non-native`. `None` where it has one,
+    /// or does not say.
+    pub stack: Option<&'static str>,
 }
 
 /// What a target is.
@@ -74,24 +93,28 @@ impl Subject {
     ///
     /// # Errors
     /// One line that says what the name leads to and what to type instead.
-    #[cfg(target_os = "linux")]
     pub fn resolve(host: &Host, name: &str) -> Result<Self, Failure> {
-        if let Some(what) = without_device(name)? {
-            return Ok(Self { name: name.to_owned(), what });
+        match without_device(name)? {
+            Some(what) => Ok(Self::new(name, what)),
+            None => system::resolve(host, name),
         }
-        let what = match host.resolve(name)? {
-            HostTarget::Drive { drive, namespace } => {
-                let nsid = namespace.or_else(|| first_namespace(&drive)).unwrap_or(1);
-                What::Drive { drive, nsid }
+    }
+
+    /// A subject of which nothing more is known.
+    pub fn new(name: impl Into<String>, what: What) -> Self {
+        Self { name: name.into(), what, below: Below::default() }
+    }
+
+    /// What two names of the same target have in common; `None` where each is another one.
+    pub fn identity(&self) -> Option<String> {
+        match &self.what {
+            #[cfg(target_os = "linux")]
+            What::Drive { drive, nsid } => Some(format!("{} namespace {nsid}", drive.address)),
+            What::Block { node: path, .. } | What::File { path, .. } => {
+                Some(path.display().to_string())
             }
-            HostTarget::Block { node, size_bytes, lba_bytes, .. } => {
-                What::Block { node, size_bytes, lba_bytes }
-            }
-            HostTarget::File { path, size_bytes } => {
-                What::File { path, size_bytes, is_scratch: false }
-            }
-        };
-        Ok(Self { name: name.to_owned(), what })
+            What::Soft(_) | What::Null => None,
+        }
     }
 
     /// Whether the drive is bound to a driver for userspace.
@@ -112,6 +135,7 @@ impl Subject {
     ///
     /// # Errors
     /// When the engine cannot drive what this is, with those that can.
+    #[cfg_attr(windows, expect(unused_variables, reason = "Windows gives no drive another name"))]
     pub fn engine_target(&self, host: &Host, kind: EngineKind) -> Result<(Target, u32), Failure> {
         let wrong = |takes: &str| {
             let name = &self.name;
@@ -201,6 +225,7 @@ impl Subject {
             What::Null => DriveKind::Null,
             #[cfg(target_os = "linux")]
             What::Drive { .. } => DriveKind::Nvme,
+            What::Block { .. } if self.below.is_nvme => DriveKind::Nvme,
             What::Block { .. } => DriveKind::Block,
             What::File { .. } => DriveKind::File,
         };
@@ -208,6 +233,10 @@ impl Subject {
         if let Some((size_bytes, block_bytes)) = self.known_geometry() {
             report.size_bytes = Some(size_bytes);
             report.block_bytes = (kind != DriveKind::File).then_some(block_bytes);
+        }
+        if matches!(self.what, What::Block { .. }) {
+            let Below { model, serial, firmware, .. } = self.below.clone();
+            (report.model, report.serial, report.firmware) = (model, serial, firmware);
         }
         #[cfg(target_os = "linux")]
         if let What::Drive { drive, .. } = &self.what {
@@ -241,11 +270,4 @@ fn without_device(name: &str) -> Result<Option<What>, Failure> {
         )));
     }
     Ok(None)
-}
-
-#[cfg(target_os = "linux")]
-fn first_namespace(drive: &Drive) -> Option<u32> {
-    let recorded = drive.record.as_ref().and_then(|record| record.namespaces.first());
-    let now = drive.namespaces.first().map(|namespace| namespace.nsid);
-    now.or(recorded.map(|namespace| namespace.nsid))
 }

@@ -116,6 +116,12 @@ pub struct Machine {
     pub iommu_groups: Option<u32>,
     /// The nvme driver's poll queues.
     pub nvme_poll_queues: Option<String>,
+    /// Wine's version, where Wine stood in for Windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wine: Option<String>,
+    /// Whether Windows was asked for its native NVMe stack. What is in force a row's stack says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native_nvme_asked: Option<bool>,
 }
 
 /// The clock of all figures.
@@ -138,7 +144,7 @@ impl Environment {
             command_line: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
-            machine: Machine::read(Path::new("/")),
+            machine: Machine::of_this_system(),
             clock: ClockFacts {
                 counter: clock.is_counter(),
                 ns_per_tick: clock.ns_per_tick(),
@@ -149,7 +155,13 @@ impl Environment {
 }
 
 impl Machine {
+    /// Of the machine that this runs on.
+    pub fn of_this_system() -> Self {
+        os::machine()
+    }
+
     /// Of the system whose /proc, /sys and /etc lie under `root`.
+    #[cfg_attr(windows, allow(dead_code))]
     fn read(root: &Path) -> Self {
         let text = |path: &str| read_text(&root.join(path));
         let cpuinfo = text_whole(&root.join("proc/cpuinfo"));
@@ -177,6 +189,62 @@ impl Machine {
                 .ok()
                 .map(|groups| groups.count() as u32),
             nvme_poll_queues: text("sys/module/nvme/parameters/poll_queues"),
+            wine: None,
+            native_nvme_asked: None,
+        }
+    }
+}
+
+#[cfg(not(windows))]
+mod os {
+    use super::{Machine, Path};
+
+    pub fn machine() -> Machine {
+        Machine::read(Path::new("/"))
+    }
+}
+
+#[cfg(windows)]
+mod os {
+    use super::Machine;
+    use nvpoll_windows::machine::{
+        groups, memory_bytes, registry_number, registry_text, version, wine_version,
+    };
+
+    const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
+    const PROCESSOR: &str = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0";
+    const BIOS: &str = r"HARDWARE\DESCRIPTION\System\BIOS";
+    const OVERRIDES: &str =
+        r"SYSTEM\CurrentControlSet\Policies\Microsoft\FeatureManagement\Overrides";
+    /// The feature that asks for the native NVMe stack of Windows Server 2025.
+    const NATIVE_NVME: &str = "1176759950";
+
+    pub fn machine() -> Machine {
+        let wine = wine_version();
+        // Version and build from the kernel, the update level from the registry.
+        let level = registry_number(CURRENT, "UBR").map(|level| format!(".{level}"));
+        let kernel = format!("{}{}", version(), level.unwrap_or_default());
+        let names = ["ProductName", "DisplayVersion"].map(|name| registry_text(CURRENT, name));
+        let name = names.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let os_name = match &wine {
+            Some(version) => format!("Wine {version}, not Windows"),
+            None => format!("{name}, build {kernel}").trim_start_matches(", ").to_owned(),
+        };
+        let product = ["SystemManufacturer", "SystemProductName"];
+        let product: Vec<_> = product.iter().filter_map(|name| registry_text(BIOS, name)).collect();
+        Machine {
+            os: std::env::consts::OS.to_owned(),
+            os_name: Some(os_name),
+            kernel: Some(kernel),
+            arch: std::env::consts::ARCH.to_owned(),
+            product: (!product.is_empty()).then(|| product.join(" ")),
+            cpu_model: registry_text(PROCESSOR, "ProcessorNameString")
+                .or_else(|| std::env::var("PROCESSOR_IDENTIFIER").ok()),
+            processors: Some(groups().iter().sum()),
+            memory_bytes: memory_bytes(),
+            native_nvme_asked: Some(registry_number(OVERRIDES, NATIVE_NVME) == Some(1)),
+            wine,
+            ..Machine::default()
         }
     }
 }

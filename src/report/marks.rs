@@ -72,6 +72,8 @@ pub enum MarkKind {
     Split,
     /// The kernel hands each I/O to a thread of its own.
     KernelWorkers,
+    /// Wine stood in for Windows.
+    NotWindows,
     /// One that another version made.
     #[serde(untagged)]
     Other(String),

@@ -69,6 +69,10 @@ fn heading(report: &Report) -> String {
     parts.extend(machine.cpu_model.clone());
     parts.extend(machine.processors.map(|count| counted(count, "processor")));
     parts.extend((machine.virtual_machine == Some(true)).then(|| "virtual machine".to_owned()));
+    parts.extend(machine.native_nvme_asked.map(|asked| {
+        let asked = if asked { "asked for" } else { "not asked for" };
+        format!("native NVMe {asked} in the registry")
+    }));
     parts.push(environment.date.clone());
     let partial = if report.complete { "" } else { "PARTIAL RESULT, not all was measured. " };
     format!("{partial}{}", parts.join(", "))

@@ -1,6 +1,5 @@
 //! Which processors the workers are pinned to.
 
-use core_affinity::CoreId;
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,8 +30,7 @@ impl CpuList {
     /// Those that this process may run on; empty where the system does not say, and then no worker
     /// is pinned.
     pub fn allowed() -> Self {
-        let ids = core_affinity::get_core_ids().unwrap_or_default();
-        Self(ids.into_iter().map(|core| core.id).collect())
+        Self(os::allowed())
     }
 
     /// The same list, if this process may run on all of it.
@@ -66,9 +64,29 @@ impl CpuList {
 /// Pins the calling thread. Where the system refuses, the thread runs unpinned, as it would without
 /// a list; the list was checked before.
 pub(super) fn pin(cpu: usize) {
-    if !core_affinity::set_for_current(CoreId { id: cpu }) {
+    if !os::pin(cpu) {
         tracing::warn!("a worker could not be pinned to processor {cpu}");
     }
+}
+
+#[cfg(not(windows))]
+mod os {
+    use core_affinity::CoreId;
+
+    pub fn allowed() -> Vec<usize> {
+        let ids = core_affinity::get_core_ids().unwrap_or_default();
+        ids.into_iter().map(|core| core.id).collect()
+    }
+
+    pub fn pin(cpu: usize) -> bool {
+        core_affinity::set_for_current(CoreId { id: cpu })
+    }
+}
+
+/// Of all processor groups, which `core_affinity` does not know.
+#[cfg(windows)]
+mod os {
+    pub use nvpoll_windows::machine::{pin, processors as allowed};
 }
 
 impl FromStr for CpuList {

@@ -12,7 +12,7 @@
 mod control;
 mod cpus;
 mod drive;
-#[cfg(target_os = "linux")]
+#[cfg_attr(windows, path = "hands_windows.rs")]
 mod hands;
 mod memory;
 mod one_by_one;
@@ -23,7 +23,6 @@ mod window;
 pub use control::{Control, Progress};
 pub use cpus::{CpuList, CpuListError};
 pub use drive::Lane;
-#[cfg(target_os = "linux")]
 pub use hands::HostHands;
 pub use memory::Locked;
 pub use session::{Column, Hands, Observer, Outcome, run_plan};

@@ -3,7 +3,7 @@
 use super::{Control, CpuList, Job, Live, Measurement, measure};
 use crate::failure::{Failure, FailureKind};
 use crate::plan::Plan;
-use crate::preflight::Subject;
+use crate::preflight::{Subject, stack_name};
 use crate::report::{Mark, MarkKind, Polls, Ran, RoundResult};
 use crate::workload::Workload;
 use nvpoll_engine::{CautionKind, EngineChoice, EngineKind, KernelOptions, Target};
@@ -216,7 +216,7 @@ impl Column {
 
     fn ran(&self, facts: BTreeMap<String, String>) -> Ran {
         Ran {
-            stack: self.choice().stack(),
+            stack: stack_name(&self.choice(), &self.subjects),
             engine: self.kind.info().name.to_owned(),
             drives: self.subjects.iter().map(Subject::report_drive).collect(),
             facts,

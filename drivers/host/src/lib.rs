@@ -28,7 +28,7 @@
 //! outside its own PID namespace (then it says that it could not examine them), an NVMe target
 //! of another host that shares the drive's subsystem, or a user in a crashed kernel module. It
 //! sets no limits (memlock, huge pages), loads no firmware, resets nothing, and changes no other
-//! device of an IOMMU group. Windows has only the signatures so far.
+//! device of an IOMMU group. It knows Linux alone: Windows' disks are `nvpoll-windows`'s.
 
 #![forbid(unsafe_code)]
 
@@ -51,6 +51,7 @@ mod state;
 mod sysfs;
 #[cfg(target_os = "linux")]
 mod target;
+mod user_driver;
 #[cfg(target_os = "linux")]
 mod uses;
 
@@ -60,11 +61,10 @@ mod host;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub mod fake;
 
+pub use self::user_driver::UserDriver;
 #[cfg(target_os = "linux")]
 pub use self::{
-    bind::{
-        GiveBackOptions, GivenBack, GroupBlocker, Memlock, Outcome, TakeOptions, Taken, UserDriver,
-    },
+    bind::{GiveBackOptions, GivenBack, GroupBlocker, Memlock, Outcome, TakeOptions, Taken},
     drive::{Drive, IommuGroup, Link, Namespace, Partition},
     error::{ChangeError, ErrorKind, HostError, Refusal},
     host::Host,

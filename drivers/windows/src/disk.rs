@@ -359,6 +359,66 @@ pub fn uses<C: Calls>(calls: &C, disk: &Disk) -> Vec<Use> {
     uses
 }
 
+/// Whether `disk` may be written as a whole: nothing uses it, and all of that could be told.
+///
+/// # Errors
+/// One clause: what uses it or could not be told, and what to do.
+pub fn check_unused<C: Calls>(calls: &C, disk: &Disk) -> Result<(), String> {
+    let number = disk.number;
+    let uses = uses(calls, disk);
+    let volumes: Vec<_> = uses.iter().filter(|found| matches!(found, Use::Volume { .. })).collect();
+    let words = |uses: &[&Use]| uses.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    if !volumes.is_empty() {
+        return Err(format!(
+            "it is in use by {}; take the disk offline with `Set-Disk -Number {number} -IsOffline $true` in an elevated PowerShell, and look once more at what is on it",
+            words(&volumes)
+        ));
+    }
+    match uses.as_slice() {
+        [] => Ok(()),
+        unknown => Err(format!(
+            "what uses it could not be examined: {}; it counts as in use",
+            words(&unknown.iter().collect::<Vec<_>>())
+        )),
+    }
+}
+
+impl Disk {
+    /// What would be lost by writing it, in words.
+    pub fn contents(&self) -> String {
+        let online = match self.is_offline {
+            Some(true) => "offline",
+            Some(false) => "online",
+            None => "not known to be offline",
+        };
+        match self.table {
+            Some(PartitionTable::Raw) => format!("no partition table is on it ({online})"),
+            Some(PartitionTable::Mbr(count)) => {
+                format!("an MBR partition table with {count} partitions is on it ({online})")
+            }
+            Some(PartitionTable::Gpt(count)) => {
+                format!("a GPT with {count} partitions is on it ({online})")
+            }
+            None => format!("its partition table could not be read ({online})"),
+        }
+    }
+}
+
+/// Bytes and sector of a disk or a volume, by asking it, or of a file under a disk's name.
+///
+/// # Errors
+/// When it cannot be opened, or does not say how large it is.
+pub fn size_of<C: Calls>(calls: &C, path: &Path) -> Result<(u64, Option<u32>), Win32Error> {
+    let (bytes, sector) = geometry(calls, path)?;
+    match bytes.filter(|bytes| *bytes > 0) {
+        Some(bytes) => Ok((bytes, sector)),
+        None => {
+            let device = Asked::open(calls, path, OpenMode::LOOK)?;
+            Ok((calls.file_bytes(device.handle)?, sector))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,6 +513,9 @@ mod tests {
             let found = uses(&fake, &Disk::read(&fake, number).unwrap());
             found.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
+        let refusal = check_unused(&fake, &Disk::read(&fake, 1).unwrap()).unwrap_err();
+        assert!(refusal.contains(r"D:\, C:\mnt\"), "{refusal}");
+        assert!(refusal.contains("Set-Disk -Number 1 -IsOffline $true"), "{refusal}");
         assert_eq!(of(0), [r"the volume of C:\"]);
         assert_eq!(of(1), [r"the volume of D:\, C:\mnt\"]);
         fake.lists(Err(Win32Error::ACCESS_DENIED));
@@ -466,6 +529,8 @@ mod tests {
         let poor = FakeDisk { attributes: None, layout: None, ..disk(3, "disk") };
         let fake = Fake::new(vec![poor]);
         let found = uses(&fake, &Disk::read(&fake, 3).unwrap());
+        let refusal = check_unused(&fake, &Disk::read(&fake, 3).unwrap()).unwrap_err();
+        assert!(refusal.contains("counts as in use"), "{refusal}");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|found| matches!(found, Use::Unknown(_))));
     }
@@ -473,7 +538,9 @@ mod tests {
     #[test]
     fn an_unused_disk_has_no_use() {
         let fake = Fake::new(vec![FakeDisk { layout: Some((2, 0)), ..disk(3, "disk") }]);
-        assert_eq!(uses(&fake, &Disk::read(&fake, 3).unwrap()), []);
+        let disk = Disk::read(&fake, 3).unwrap();
+        assert_eq!(check_unused(&fake, &disk), Ok(()));
+        assert_eq!(disk.contents(), "no partition table is on it (online)");
     }
 
     #[test]

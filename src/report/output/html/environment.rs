@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// One fact of a file.
 type Fact = fn(&Environment) -> Option<String>;
 
-const FACTS: [(&str, Fact); 17] = [
+const FACTS: [(&str, Fact); 18] = [
     ("System", |of| of.machine.os_name.clone().or_else(|| Some(of.machine.os.clone()))),
     ("Kernel", |of| of.machine.kernel.clone()),
     ("Kernel parameters", |of| {
@@ -25,6 +25,7 @@ const FACTS: [(&str, Fact); 17] = [
     ("Virtual machine", |of| Some(yes_no(of.machine.virtual_machine?))),
     ("IOMMU groups", |of| Some(of.machine.iommu_groups?.to_string())),
     ("NVMe poll queues", |of| of.machine.nvme_poll_queues.clone()),
+    ("Native NVMe asked for", |of| Some(yes_no(of.machine.native_nvme_asked?))),
     ("Clock", |of| {
         Some(if of.clock.counter { "processor's counter" } else { "system's clock" }.to_owned())
     }),
