@@ -11,7 +11,7 @@ use nvpoll_windows::{Name, Win32, Win32Error};
 use std::path::{Component, Path, PathBuf, Prefix};
 
 /// Windows as it is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Host;
 
 impl Host {
@@ -26,6 +26,8 @@ impl Host {
 pub struct TakeOptions {
     /// Means nothing here.
     pub allow_no_iommu: bool,
+    /// Likewise.
+    pub persistent: bool,
 }
 
 /// What stands in when no target was named: the userspace driver, and Windows' engines.
