@@ -132,11 +132,11 @@ impl Report {
         Self {
             schema: SCHEMA.to_owned(),
             complete: complete && rows.iter().all(|row| row.complete),
+            marks: marks::of_machine(&environment.machine),
             environment,
             plan,
             elapsed_s: rows.iter().map(|row| row.elapsed_s).sum(),
             rows,
-            marks: Vec::new(),
         }
     }
 }
@@ -370,6 +370,16 @@ mod tests {
 
     fn plain() -> Workload {
         Workload::new(Rw::RandRead, 4096, 32)
+    }
+
+    #[test]
+    fn a_result_of_wine_says_so() {
+        let mut environment = sample::environment();
+        assert_eq!(Report::assemble(sample::plan(), environment.clone(), &[], true).marks, []);
+        environment.machine.wine = Some("8.0".into());
+        let report = Report::assemble(sample::plan(), environment, &[], true);
+        assert_eq!(report.marks[0].kind, MarkKind::NotWindows);
+        assert!(report.marks[0].text.starts_with("Wine, not Windows"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What speaks against a figure, as a word for programs and a sentence for people.
 
+use super::environment::Machine;
 use super::model::{Drive, DriveKind, Row};
 use crate::measure::LittlesLaw;
 use crate::workload::RateProcess;
@@ -93,6 +94,14 @@ impl Mark {
     pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
+}
+
+/// What the machine says against a whole result.
+pub(super) fn of_machine(machine: &Machine) -> Vec<Mark> {
+    let text = |version: &String| {
+        format!("Wine, not Windows: Wine {version} stood in, whose speed says nothing of Windows'")
+    };
+    machine.wine.iter().map(|version| Mark::new(MarkKind::NotWindows, text(version))).collect()
 }
 
 /// What a row's own figures say against it.

@@ -412,6 +412,8 @@ impl Calls for Fake {
         Ok(())
     }
 
+    /// # Safety
+    /// As the table says.
     unsafe fn read(
         &self,
         file: Handle,
@@ -422,6 +424,8 @@ impl Calls for Fake {
         self.start(false, file, buffer.expose_provenance(), bytes, overlapped)
     }
 
+    /// # Safety
+    /// As the table says.
     unsafe fn write(
         &self,
         file: Handle,
@@ -524,6 +528,8 @@ impl RingCalls for Fake {
         self.state().ring = None;
     }
 
+    /// # Safety
+    /// As the table says.
     unsafe fn register(
         &self,
         _: RingHandle,

@@ -69,10 +69,12 @@ pub fn process_times() -> Option<(f64, f64)> {
 pub fn groups() -> Vec<u32> {
     // SAFETY: both ask for numbers.
     let groups = unsafe { GetActiveProcessorGroupCount() };
-    (0..groups)
+    let count = |group: u16| {
         // SAFETY: as above.
-        .map(|group| unsafe { GetActiveProcessorCount(group) }.min(GROUP_PROCESSORS_MAX))
-        .collect()
+        let count = unsafe { GetActiveProcessorCount(group) };
+        count.min(GROUP_PROCESSORS_MAX)
+    };
+    (0..groups).map(count).collect()
 }
 
 /// The processors that this process may run on, numbered through. A process that was held to some of
@@ -87,11 +89,11 @@ pub fn processors() -> Vec<usize> {
     let has_groups = unsafe {
         GetProcessGroupAffinity(GetCurrentProcess(), &raw mut count, own_groups.as_mut_ptr())
     } != 0;
-    // SAFETY: writes two numbers.
-    let has_mask =
-        unsafe { GetProcessAffinityMask(GetCurrentProcess(), &raw mut mask, &raw mut system) } != 0;
+    // SAFETY: writes two numbers; the handle is this process's own.
+    let asked =
+        unsafe { GetProcessAffinityMask(GetCurrentProcess(), &raw mut mask, &raw mut system) };
     // The mask is 0 where the process has threads in several groups.
-    if !has_mask || mask == 0 || mask == system {
+    if asked == 0 || mask == 0 || mask == system {
         return all.collect();
     }
     let group = own_groups.first().copied().filter(|_| has_groups && count == 1).unwrap_or(0);

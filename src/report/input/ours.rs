@@ -37,12 +37,6 @@ fn of_environment(report: &Report) -> Vec<Mark> {
                     of every figure";
         marks.push(Mark::new(MarkKind::VirtualMachine, text));
     }
-    if let Some(version) = &machine.wine {
-        let text = format!(
-            "Wine, not Windows: Wine {version} stood in, whose speed says nothing of Windows'"
-        );
-        marks.push(Mark::new(MarkKind::NotWindows, text));
-    }
     if let Some(governor) = machine.governor.as_ref().filter(|governor| *governor != "performance")
     {
         let text = format!(

@@ -21,7 +21,11 @@ macro_rules! functions {
         /// IoRing's functions, all of them found.
         #[derive(Clone, Copy, Debug)]
         pub struct IoRingDll {
-            $($field: unsafe extern "system" fn($($argument),*) -> i32,)*
+            $(
+                /// # Safety
+                /// As ioringapi.h says of the function.
+                $field: unsafe extern "system" fn($($argument),*) -> i32,
+            )*
         }
 
         impl IoRingDll {
@@ -36,12 +40,7 @@ macro_rules! functions {
                         let found = find(library, $name)?;
                         // SAFETY: the function of this name has this form (ioringapi.h), and the
                         // library is never unloaded.
-                        unsafe {
-                            std::mem::transmute::<
-                                unsafe extern "system" fn() -> isize,
-                                unsafe extern "system" fn($($argument),*) -> i32,
-                            >(found)
-                        }
+                        unsafe { std::mem::transmute::<Found, _>(found) }
                     },)*
                 })
             }
@@ -69,10 +68,13 @@ fn library() -> Result<HMODULE, &'static str> {
     if library.is_null() { Err("kernelbase.dll") } else { Ok(library) }
 }
 
-fn find(
-    library: HMODULE,
-    name: &'static CStr,
-) -> Result<unsafe extern "system" fn() -> isize, &'static str> {
+/// A function whose form is not known yet.
+///
+/// # Safety
+/// Not to be called as it is.
+type Found = unsafe extern "system" fn() -> isize;
+
+fn find(library: HMODULE, name: &'static CStr) -> Result<Found, &'static str> {
     // SAFETY: the library is loaded, and the name ends with a zero.
     let found = unsafe { GetProcAddress(library, name.as_ptr().cast()) };
     found.ok_or_else(|| {
@@ -158,6 +160,8 @@ impl RingCalls for IoRingDll {
         unsafe { (self.close_ring)(ring_of(ring)) };
     }
 
+    /// # Safety
+    /// As the table says.
     unsafe fn register(
         &self,
         ring: RingHandle,
@@ -241,10 +245,10 @@ impl RingCalls for IoRingDll {
     #[inline(always)]
     fn submit(&self, ring: RingHandle, wait_for: u32, wait_ms: u32) -> Result<u32, HResult> {
         let mut submitted = 0;
+        let ring = ring_of(ring);
         // SAFETY: writes a number through its last argument.
-        let result =
-            unsafe { (self.submit_ring)(ring_of(ring), wait_for, wait_ms, &raw mut submitted) };
-        done(result).map(|()| submitted)
+        done(unsafe { (self.submit_ring)(ring, wait_for, wait_ms, &raw mut submitted) })?;
+        Ok(submitted)
     }
 
     #[inline(always)]

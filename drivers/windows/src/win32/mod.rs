@@ -197,6 +197,8 @@ impl Calls for Win32 {
         })
     }
 
+    /// # Safety
+    /// As the table says.
     #[inline(always)]
     unsafe fn read(
         &self,
@@ -212,6 +214,8 @@ impl Calls for Win32 {
         }
     }
 
+    /// # Safety
+    /// As the table says.
     #[inline(always)]
     unsafe fn write(
         &self,
