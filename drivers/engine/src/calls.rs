@@ -77,11 +77,9 @@ fn move_with_flags(
     // The upper half of the offset, for systems whose words are shorter (linux/fs.h, `pos_from_hilo`).
     const UPPER_HALF: libc::c_long = 0;
     let vector = libc::iovec { iov_base: range(pages, 0, bytes)?.cast(), iov_len: bytes as usize };
-    let fd = file.as_raw_fd();
+    let (fd, vector) = (file.as_raw_fd(), &raw const vector);
     // SAFETY: the vector and the range in `pages` that it names outlive this synchronous call.
-    let moved_bytes =
-        unsafe { libc::syscall(call, fd, &raw const vector, 1, offset, UPPER_HALF, flags) };
-    moved(moved_bytes)
+    moved(unsafe { libc::syscall(call, fd, vector, 1, offset, UPPER_HALF, flags) })
 }
 
 /// Writes `bytes` from byte `at` of `pages` to byte `offset` of `file`; returns how many.

@@ -89,9 +89,9 @@ pub fn processors() -> Vec<usize> {
     let has_groups = unsafe {
         GetProcessGroupAffinity(GetCurrentProcess(), &raw mut count, own_groups.as_mut_ptr())
     } != 0;
+    let (own, all_own) = (&raw mut mask, &raw mut system);
     // SAFETY: writes two numbers; the handle is this process's own.
-    let asked =
-        unsafe { GetProcessAffinityMask(GetCurrentProcess(), &raw mut mask, &raw mut system) };
+    let asked = unsafe { GetProcessAffinityMask(GetCurrentProcess(), own, all_own) };
     // The mask is 0 where the process has threads in several groups.
     if asked == 0 || mask == 0 || mask == system {
         return all.collect();
