@@ -33,6 +33,7 @@ macro_rules! functions {
             ///
             /// # Errors
             /// The name of the first function that this Windows does not have.
+            #[expect(clippy::missing_transmute_annotations, reason = "the field above has the type")]
             pub fn load() -> Result<Self, &'static str> {
                 let library = library()?;
                 Ok(Self {
