@@ -41,6 +41,9 @@ fn the_review_runs_on_several_drives_as_one_system() {
         let each: Vec<f64> = by_drive.iter().map(|iops| iops["mean"].as_f64().unwrap()).collect();
         assert_eq!(each.len(), 2);
         assert!(each.iter().all(|iops| *iops > 0.0), "{each:?}");
+        let iops = row["iops"]["mean"].as_f64().unwrap();
+        let sum: f64 = each.iter().sum();
+        assert!((sum / iops - 1.0).abs() < 1e-9, "the drives' sum: {sum} and {iops}");
         let rounds = row["rounds"].as_array().unwrap();
         assert_eq!(rounds[0]["iops_by_drive"].as_array().unwrap().len(), 2);
     }

@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use crate::plan::Transport;
 use crate::run::{CpuList, Timing};
-use crate::workload::units::{Amount, parse_size, parse_time};
-use crate::workload::{RateProcess, Rw, SuiteTiming, Workload};
+use crate::workload::units::{Amount, parse_size, parse_time, parse_time_us};
+use crate::workload::{BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTiming, Workload};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
     EngineChoice, IommuInterface, KernelOptions, Quirks, TransportOptions, WaitMode,
@@ -228,8 +228,8 @@ impl TransportArgs {
 pub struct WorkloadArgs {
     /// A list of workloads: quick, review, latency, a TOML file (docs/SUITES.md) or a fio job file, by
     /// the ending .toml or .fio. The options below hold for all its rows [default of compare: quick,
-    /// unless --rw, --bs or --iodepth is given]
-    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["rw", "bs", "iodepth"])]
+    /// unless --rw, --bs, --bssplit or --iodepth is given]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["rw", "bs", "bssplit", "iodepth"])]
     pub suite: Option<String>,
     /// read, write, randread, randwrite, rw or randrw
     #[arg(long, value_name = "PATTERN", alias = "readwrite")]
@@ -237,6 +237,10 @@ pub struct WorkloadArgs {
     /// Block size
     #[arg(long, value_name = "SIZE", value_parser = block_size, alias = "blocksize")]
     pub bs: Option<u32>,
+    /// Block sizes that differ, each with its percent of the I/Os, as 4k/60:64k/40; those of writes
+    /// behind a comma, where they are others. Offsets are multiples of the smallest
+    #[arg(long, value_name = "SIZE/PERCENT:…", conflicts_with = "bs")]
+    pub bssplit: Option<BsSplit>,
     /// I/Os in flight, a worker and drive
     #[arg(long, value_name = "N")]
     pub iodepth: Option<u32>,
@@ -262,6 +266,42 @@ pub struct WorkloadArgs {
     /// How they arrive: linear (at equal distances) or poisson [default: linear]
     #[arg(long, value_name = "HOW", alias = "rate_process")]
     pub rate_process: Option<RateProcess>,
+    /// Where random I/O goes: random (everywhere alike), zipf:THETA, pareto:PART, normal:PERCENT,
+    /// zoned:IOS/SIZE:… [default: random]. zipf:1.2 has hot blocks all over the range; pareto:0.2 gives
+    /// a fifth of the blocks four fifths of the I/Os; zoned:80/20:20/80 does so by place
+    #[arg(long, value_name = "HOW", alias = "random_distribution")]
+    pub random_distribution: Option<Distribution>,
+    /// Each worker's range begins so far behind the one before, and reaches as far as --size says or
+    /// to the target's end [default: one range for all, of which sequential workers have a share each]
+    #[arg(long, value_name = "SIZE|PERCENT", alias = "offset_increment")]
+    pub offset_increment: Option<Amount>,
+    /// A worker does nothing for so long (microseconds, or with a suffix) after every
+    /// --thinktime-blocks I/Os, once they completed [default: none]
+    #[arg(long, value_name = "TIME", value_parser = time_us)]
+    pub thinktime: Option<u64>,
+    /// I/Os from one think time to the next [default: 1]
+    #[arg(long, value_name = "N", alias = "thinktime_blocks")]
+    pub thinktime_blocks: Option<u32>,
+    /// Write zeros [default: random bytes, other ones for each I/O in flight]
+    #[arg(long, alias = "zero_buffers")]
+    pub zero_buffers: bool,
+    /// So much of each 512 bytes that are written are zeros [default: 0]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        alias = "buffer_compress_percentage",
+        conflicts_with = "zero_buffers"
+    )]
+    pub buffer_compress_percentage: Option<u8>,
+    /// New random bytes for each write, so that no two are alike; the worker makes them while the drive
+    /// waits [default: once, before the measurement]
+    #[arg(long, alias = "refill_buffers")]
+    pub refill_buffers: bool,
+    /// Write content that says where and when, check it whenever it is read, and read it all back at
+    /// the end. Without writes, check what an earlier --verify wrote. A wrong block is named, with how
+    /// it is wrong, and the exit status is 1. Workers share the range; the time per I/O is no drive's
+    #[arg(long)]
+    pub verify: bool,
     /// Seed of the random offsets; the same seed gives the same I/O [default: 0]
     #[arg(long, value_name = "N")]
     pub randseed: Option<u64>,
@@ -377,6 +417,10 @@ fn block_size(text: &str) -> Result<u32, String> {
     u32::try_from(bytes).map_err(|_| format!("a block size of {bytes} bytes is too large"))
 }
 
+fn time_us(text: &str) -> Result<u64, String> {
+    parse_time_us(text).map_err(|error| error.to_string())
+}
+
 fn time(text: &str) -> Result<Duration, String> {
     let time = parse_time(text).map_err(|error| error.to_string())?;
     match time > TIME_MAX {
@@ -388,7 +432,7 @@ fn time(text: &str) -> Result<Duration, String> {
 impl WorkloadArgs {
     /// Whether the pattern, block size or depth was given: then there is one workload, no suite.
     pub fn names_one(&self) -> bool {
-        self.rw.is_some() || self.bs.is_some() || self.iodepth.is_some()
+        self.rw.is_some() || self.bs.is_some() || self.bssplit.is_some() || self.iodepth.is_some()
     }
 
     /// The workload that was typed, fio's defaults for the rest (but for the pattern: random).
@@ -408,8 +452,24 @@ impl WorkloadArgs {
             seed: self.randseed.unwrap_or(workload.seed),
             rate_iops: self.rate_iops.or(workload.rate_iops),
             rate_process: self.rate_process.unwrap_or(workload.rate_process),
+            random_distribution: self
+                .random_distribution
+                .clone()
+                .unwrap_or_else(|| workload.random_distribution.clone()),
+            offset_increment: self.offset_increment.unwrap_or(workload.offset_increment),
+            thinktime_us: self.thinktime.unwrap_or(workload.thinktime_us),
+            thinktime_blocks: self.thinktime_blocks.unwrap_or(workload.thinktime_blocks),
+            buffers: Buffers {
+                zero: self.zero_buffers || workload.buffers.zero,
+                compress_percentage: self
+                    .buffer_compress_percentage
+                    .unwrap_or(workload.buffers.compress_percentage),
+                refill: self.refill_buffers || workload.buffers.refill,
+            },
+            verify: self.verify || workload.verify,
             ..workload
         }
+        .split(self.bssplit.clone())
     }
 }
 

@@ -22,4 +22,6 @@ pub use errors::{ERROR_KINDS_MAX, ErrorKind, ErrorTally, FIRST_OFFSETS_MAX};
 pub use latency::{LatencySummary, PERCENTILES, Percentile};
 pub use littles::{LITTLES_TOLERANCE, LittlesLaw};
 pub use recorder::{Direction, Extent, Recorder, TICKS_MAX};
-pub use stats::{Interval, Ratio, mean_interval, median, outliers, ratio, ratio_independent};
+pub use stats::{
+    Interval, Ratio, mean_interval, median, outliers, ratio, ratio_independent, resolution,
+};

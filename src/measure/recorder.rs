@@ -149,6 +149,8 @@ pub struct Recorder {
     // Cold from here.
     flushes: Extent,
     flush_count: u64,
+    /// Of each direction, where I/Os differ in size; else they are not counted.
+    bytes: [u64; 2],
     errors: ErrorTally,
 }
 
@@ -165,6 +167,7 @@ impl Recorder {
             lanes: [Lane::new(), Lane::new()],
             flushes: Extent::EMPTY,
             flush_count: 0,
+            bytes: [0; 2],
             errors: ErrorTally::default(),
         }
     }
@@ -183,6 +186,22 @@ impl Recorder {
         self.flushes.add(ticks.min(TICKS_MAX));
     }
 
+    /// Counts the bytes of an I/O that was recorded, where sizes differ.
+    #[inline]
+    pub fn add_bytes(&mut self, direction: Direction, bytes: u32) {
+        if let Some(sum) = self.bytes.get_mut(direction as usize) {
+            *sum = sum.wrapping_add(bytes.into());
+        }
+    }
+
+    /// Bytes of one direction or of both, as far as they were counted.
+    pub fn bytes(&self, direction: Option<Direction>) -> u64 {
+        match direction {
+            Some(direction) => self.bytes.get(direction as usize).copied().unwrap_or(0),
+            None => self.bytes.iter().fold(0, |sum, bytes| sum.wrapping_add(*bytes)),
+        }
+    }
+
     /// Counts an operation that ended with `status` at byte `offset`.
     #[cold]
     pub fn record_error(&mut self, status: IoStatus, offset: u64) {
@@ -196,6 +215,9 @@ impl Recorder {
         }
         self.flushes.merge(&other.flushes);
         self.flush_count = self.flush_count.wrapping_add(other.flush_count);
+        for (to, from) in self.bytes.iter_mut().zip(other.bytes) {
+            *to = to.wrapping_add(from);
+        }
         self.errors.merge(&other.errors);
     }
 

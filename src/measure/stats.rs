@@ -54,6 +54,32 @@ pub struct Ratio {
     pub least_detectable: Option<f64>,
 }
 
+impl Ratio {
+    /// The same of figures that are certain to within `part` of themselves each (0.001 is 0.1 %): the
+    /// interval is that much wider on both sides, however alike the rounds are.
+    pub fn resolved_to(self, part: f64) -> Self {
+        if !part.is_finite() || part <= 0.0 {
+            return self;
+        }
+        let factor = (1.0 + part).max(1.0);
+        let ci95 = self.ci95.map(|[low, high]| [low / factor, high * factor]);
+        Self {
+            ci95,
+            distinguishable: ci95.map(|[low, high]| low > 1.0 || high < 1.0),
+            least_detectable: self.least_detectable.map(|least| (1.0 + least) * factor - 1.0),
+            ..self
+        }
+    }
+}
+
+/// How far the I/Os a second of one round are certain, as a part of them: those that are in flight when
+/// the window opens or closes do not count, and where a window's edges fall among them is chance.
+/// `None` where nothing was counted.
+pub fn resolution(in_flight: f64, ios: f64, rounds: usize) -> Option<f64> {
+    let of_round = ios / rounds.max(1) as f64;
+    Some(in_flight / of_round).filter(|part| part.is_finite())
+}
+
 /// The ratio of `ours` to `base`, paired by round: element i of both is the same round, so what
 /// moved both (a warm drive, a busy host) cancels. Taken in logarithms, so that twice and half are
 /// equally far from 1 and the interval of the inverse is the inverse of the interval.
@@ -195,6 +221,26 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_stacks_are_told_apart_by_one_io() {
+        // 997 and 996 I/Os of each round, every time: no spread at all, four in flight.
+        let close = ratio(&[997.0; 3], &[996.0; 3]).unwrap();
+        assert_eq!(close.distinguishable, Some(true));
+        let part = resolution(4.0, 2990.0, 3).unwrap();
+        assert!((part - 4.0 / 996.67).abs() < 1e-6, "{part}");
+        let resolved = close.resolved_to(part);
+        assert_eq!(resolved.distinguishable, Some(false));
+        assert_eq!(resolved.mean, close.mean);
+        let least = resolved.least_detectable.unwrap();
+        assert!((least - part).abs() < 1e-9, "{least}");
+        // Ten seconds of a fast drive: it changes nothing.
+        let fast = ratio(&[500e3, 501e3, 499e3], &[490e3, 491e3, 490e3]).unwrap();
+        let part = resolution(32.0, 15e6, 3).unwrap();
+        assert_eq!(fast.resolved_to(part).distinguishable, Some(true));
+        assert_eq!(fast.resolved_to(f64::NAN), fast);
+        assert_eq!((resolution(4.0, 0.0, 3), resolution(0.0, 0.0, 0)), (None, None));
+    }
 
     #[derive(Deserialize)]
     struct Scipy {

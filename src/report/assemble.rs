@@ -5,7 +5,10 @@ use super::marks::{self, Mark};
 use super::model::{
     Drive, ErrorCount, Flushes, LatNs, Polls, RatioTo, Report, RoundSummary, Row, SCHEMA, Side,
 };
-use crate::measure::{CpuUse, Direction, ErrorTally, Interval, Recorder, mean_interval, ratio};
+use crate::measure::{
+    CpuUse, Direction, ErrorTally, Interval, Recorder, mean_interval, ratio, resolution,
+};
+use crate::run::Verified;
 use crate::workload::Workload;
 use std::collections::BTreeMap;
 
@@ -58,6 +61,8 @@ pub struct RoundResult {
     pub polls: Option<Polls>,
     /// I/Os a second of each drive, in the order of `ran.drives`; empty where nothing was measured.
     pub iops_by_drive: Vec<f64>,
+    /// What was checked of the content; `None` where nothing was to be.
+    pub verified: Option<Verified>,
     /// Whether it ran to its planned end.
     pub complete: bool,
     /// What the run has to say against it.
@@ -76,7 +81,11 @@ impl RoundResult {
     }
 
     fn bw_bytes(&self, direction: Option<Direction>) -> Option<f64> {
-        Some(self.iops(direction)? * f64::from(self.workload.bs_bytes))
+        let iops = self.iops(direction)?;
+        match self.workload.bssplit {
+            Some(_) => Some(self.recorder.bytes(direction) as f64 / self.elapsed_s),
+            None => Some(iops * f64::from(self.workload.bs_bytes)),
+        }
     }
 
     fn in_flight_asked(&self) -> f64 {
@@ -186,7 +195,12 @@ fn ratio_to(row: &Row, first: &Row) -> Option<RatioTo> {
             (our.complete && base.complete).then_some((our.iops?, base.iops?))
         })
         .unzip();
-    Some(RatioTo { of: first.stack.clone(), ratio: ratio(&ours, &base)? })
+    let certain = |row: &Row| {
+        let rounds = row.rounds.iter().filter(|round| round.complete).count();
+        resolution(row.in_flight_mean?, row.ios as f64, rounds)
+    };
+    let part = certain(row).into_iter().chain(certain(first)).fold(0.0, f64::max);
+    Some(RatioTo { of: first.stack.clone(), ratio: ratio(&ours, &base)?.resolved_to(part) })
 }
 
 /// One row of its rounds; `None` without any.
@@ -211,6 +225,7 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
         cpu: merged.cpu(),
         in_flight_mean: merged.weighted(|round| round.in_flight_mean),
         in_flight_asked: first.in_flight_asked(),
+        verified: verified(rounds),
         errors: errors.total(),
         error_kinds: error_kinds(&errors),
         ratio: None,
@@ -232,6 +247,14 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
     let own = marks::of_row(&row);
     row.marks.extend(own);
     Some(row)
+}
+
+/// What was checked in all rounds.
+fn verified(rounds: &[Numbered<'_>]) -> Option<Verified> {
+    let mut checked = rounds.iter().filter_map(|(_, round)| round.verified.as_ref());
+    let mut sum = checked.next()?.clone();
+    checked.for_each(|more| sum.merge(more));
+    Some(sum)
 }
 
 /// The rounds that a row's figures are of: the complete ones, or all when none is.
@@ -448,6 +471,8 @@ mod tests {
             rounds.push(sample::round(number, &plain(), "vfio", base, 32));
             rounds.push(sample::round(number, &plain(), "io_uring", ours, 32));
         }
+        // Nothing in flight at an edge: what is left is the pairs' spread.
+        rounds.iter_mut().for_each(|round| round.in_flight_mean = None);
         // Every second round in reverse, and one that the base lacks.
         rounds.swap(2, 3);
         rounds.push(sample::round(4, &plain(), "io_uring", 100, 32));

@@ -29,6 +29,8 @@ pub enum MarkKind {
     Incomplete,
     /// Operations failed.
     Errors,
+    /// A block was read that does not hold what was written.
+    WrongData,
     /// IOPS, latency and depth contradict each other.
     LittlesLaw,
     /// Fewer I/Os in flight than asked.
@@ -163,8 +165,8 @@ fn littles_law(row: &Row) -> Option<Mark> {
 }
 
 fn depth(row: &Row) -> Option<Mark> {
-    // An open load asks for a rate, and the depth is what that takes.
-    if row.workload.rate_iops.is_some() {
+    // An open load asks for a rate, and the depth is what that takes; think times empty it.
+    if row.workload.rate_iops.is_some() || row.workload.thinktime_us > 0 {
         return None;
     }
     let kept = row.in_flight_mean?;

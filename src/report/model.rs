@@ -3,6 +3,7 @@
 use super::environment::Environment;
 use super::marks::Mark;
 use crate::measure::{CpuUse, Interval, LatencySummary};
+use crate::run::Verified;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -85,6 +86,9 @@ pub struct Row {
     pub write: Option<Side>,
     /// Flushes, where there were any.
     pub flush: Option<Flushes>,
+    /// What was checked of the content; `None` where nothing was to be.
+    #[serde(default)]
+    pub verified: Option<Verified>,
     /// What speaks against the figures above.
     pub marks: Vec<Mark>,
 }

@@ -7,7 +7,7 @@ use super::figures::part;
 use super::marks::same_drives_of;
 use super::merged::{Figures, Method, Pair, RoundFigures, Source, SourceKind};
 use super::model::{Drive, DriveKind};
-use crate::measure::{Interval, Ratio, mean_interval, ratio, ratio_independent};
+use crate::measure::{Interval, Ratio, mean_interval, ratio, ratio_independent, resolution};
 
 /// Whether two rows ran on the same hardware. Of two published rows the table says so; of two files
 /// only serial numbers can.
@@ -58,7 +58,9 @@ pub(super) fn pair(ours: &Figures, base: &Figures) -> Pair {
         (true, _) => Method::Paired,
         (false, _) => Method::Independent,
     };
+    let certain = [ours, base].into_iter().filter_map(certain_to).fold(0.0, f64::max);
     let iops = compare(method, ours, base, |round| round.iops)
+        .map(|ratio| ratio.resolved_to(certain))
         .or_else(|| single(ours.iops?.mean, base.iops?.mean));
     let lat_mean = compare(method, ours, base, |round| round.lat_mean_ns)
         .or_else(|| single(ours.lat_ns.as_ref()?.mean, base.lat_ns.as_ref()?.mean));
@@ -75,6 +77,11 @@ pub(super) fn pair(ours: &Figures, base: &Figures) -> Pair {
     };
     pair.text = text(&pair);
     pair
+}
+
+/// How far the row's I/Os a second are certain, as a part of them; `None` where nothing was counted.
+fn certain_to(row: &Figures) -> Option<f64> {
+    resolution(row.in_flight.counted?, row.ios? as f64, usable(row).count())
 }
 
 fn usable(row: &Figures) -> impl Iterator<Item = &RoundFigures> {

@@ -80,6 +80,7 @@ pub fn round(round: u32, workload: &Workload, engine: &str, iops: u64, depth: u6
         polls: (engine == "vfio").then_some(Polls { useful: 1000, empty: 3000 }),
         iops_by_drive: Vec::new(),
         complete: true,
+        verified: None,
         marks: Vec::new(),
     }
 }

@@ -192,10 +192,15 @@ fn part(name: &str, side: &Side) -> Line {
 /// `randread 4k, depth 32, 4 workers`.
 fn title(row: &Row) -> String {
     let workload = &row.workload;
-    let plain = Workload::new(workload.rw, workload.bs_bytes, workload.iodepth);
+    let plain = Workload::new(workload.rw, workload.bs_bytes, workload.iodepth)
+        .split(workload.bssplit.clone());
     let mut parts = Vec::new();
     parts.extend((workload.name != plain.name).then(|| format!("{}:", workload.name)));
-    parts.push(format!("{} {}", workload.rw, format_size(workload.bs_bytes.into())));
+    let size = workload
+        .bssplit
+        .as_ref()
+        .map_or_else(|| format_size(workload.bs_bytes.into()), |split| format!("of {split}"));
+    parts.push(format!("{} {size}", workload.rw));
     let mut more = vec![format!("depth {}", workload.iodepth)];
     if workload.rw.is_mixed() {
         more.push(format!("{} % reads", workload.rwmixread));
@@ -209,6 +214,7 @@ fn title(row: &Row) -> String {
     if workload.fsync > 0 && workload.rw.writes() {
         more.push(format!("a flush every {}", counted(workload.fsync, "write")));
     }
+    more.extend(workload.peculiarities());
     if workload.offset != plain.offset {
         more.push(format!("from {}", workload.offset));
     }

@@ -45,12 +45,22 @@ impl Control {
 #[repr(align(128))]
 pub struct Progress {
     completed: AtomicU64,
+    over: AtomicBool,
 }
 
 impl Progress {
     /// I/Os that the lane has completed since it started, ramp included.
     pub fn completed(&self) -> u64 {
         self.completed.load(Relaxed)
+    }
+
+    /// Whether the lane's window is over and nothing is in flight any more.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    pub(super) fn end(&self) {
+        self.over.store(true, Relaxed);
     }
 
     pub(super) fn publish(&self, completed: u64) {

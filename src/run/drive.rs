@@ -10,15 +10,17 @@
 //! no progress) hangs on one comparison of the clock with the next *alarm*.
 //!
 //! A lane of one I/O at a time has a loop of its own ([`one_by_one`]), which does the same without
-//! the tags' stack and the batch: what a batch prepares once, each of its I/Os would pay for. So has an
-//! open load ([`paced`]), which asks for the time between any two I/Os.
+//! the tags' stack and the batch: what a batch prepares once, each of its I/Os would pay for. So has what
+//! does more than keep its depth full ([`paced`]).
 
 use super::control::{Control, Progress};
+use super::extras::Extras;
 use super::one_by_one;
 use super::paced;
+use super::verify::Verified;
 use super::window::{LaneResult, Pass, Window, limits};
 use crate::measure::{Clock, Direction, Recorder};
-use crate::workload::{Arrivals, Generator, Sink};
+use crate::workload::{Generator, Sink};
 use nvpoll_engine::{EngineError, IoStatus, Operation, OperationKind, Queue, Tag, Wait};
 use std::hint::cold_path;
 
@@ -42,8 +44,8 @@ pub struct Lane {
     /// By tag.
     sent: Box<[Sent]>,
     idle: Idle,
-    /// Of an open load.
-    arrivals: Option<Arrivals>,
+    /// What it does beyond keeping its depth full.
+    extras: Option<Box<Extras>>,
 }
 
 /// The tags that are not in flight: a stack, so that the warmest are used next.
@@ -70,18 +72,40 @@ impl Lane {
             sent: vec![Sent { ticks: NEVER, offset: 0, kind: OperationKind::Flush }; depth.into()]
                 .into(),
             idle: Idle { count: tags.len(), tags },
-            arrivals: None,
+            extras: None,
         }
     }
 
-    /// The same lane, with an open load where there are arrivals.
-    pub fn paced(self, arrivals: Option<Arrivals>) -> Self {
-        Self { arrivals, ..self }
+    /// The same lane, with what it does beyond keeping its depth full.
+    pub fn with(self, extras: Option<Extras>) -> Self {
+        Self { extras: extras.map(Box::new), ..self }
     }
 
     /// What was seen.
     pub fn into_recorder(self) -> Recorder {
         self.recorder
+    }
+
+    /// What was checked of the content; `None` where nothing was to be.
+    pub fn verified(&self) -> Option<Verified> {
+        Some(self.extras.as_ref()?.verifier.as_ref()?.seen.clone())
+    }
+
+    /// Reads back and checks all that was written to be checked, after the window.
+    ///
+    /// # Errors
+    /// When the engine fails or completes nothing for [`limits::STALL`].
+    pub fn read_back<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        control: &Control,
+    ) -> Result<(), EngineError> {
+        let depth = self.sent.len().min(u16::MAX.into()) as u16;
+        let Self { extras, recorder, .. } = self;
+        match extras.as_mut().and_then(|extras| extras.verifier.as_mut()) {
+            Some(verifier) => verifier.read_back(queue, depth, control, recorder),
+            None => Ok(()),
+        }
     }
 
     /// Runs `window` on `queue`. Nothing is in flight when it returns a result.
@@ -99,9 +123,9 @@ impl Lane {
     ) -> Result<LaneResult, EngineError> {
         let mut now = self.clock.now();
         let mut pass = Pass::new(window, now);
-        if let Self { arrivals: Some(arrivals), clock, generator, recorder, sent, idle } = self {
+        if let Self { extras: Some(extras), clock, generator, recorder, sent, idle } = self {
             let lane = paced::Parts { clock, generator, recorder, sent, tags: &mut idle.tags };
-            return paced::run(lane, queue, pass, now, arrivals, control, progress);
+            return paced::run(lane, queue, pass, now, extras, control, progress);
         }
         if self.sent.len() == 1 && window.ios > 0 {
             let Self { clock, generator, recorder, .. } = self;
@@ -204,6 +228,11 @@ impl Sent {
             return;
         }
         record(recorder, self.kind, now.wrapping_sub(self.ticks));
+    }
+
+    /// Whether it has failed, while it is not counted yet.
+    pub(super) fn has_failed(&self) -> bool {
+        self.ticks == NEVER
     }
 
     /// It is counted.

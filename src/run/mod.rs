@@ -12,34 +12,36 @@
 mod control;
 mod cpus;
 mod drive;
+mod extras;
 #[cfg_attr(windows, path = "hands_windows.rs")]
 mod hands;
 mod memory;
 mod one_by_one;
 mod paced;
 mod session;
+mod verify;
 mod window;
 
 pub use control::{Control, Progress};
 pub use cpus::{CpuList, CpuListError};
 pub use drive::Lane;
+pub use extras::Extras;
 pub use hands::HostHands;
 pub use memory::Locked;
 pub use session::{Column, Hands, Observer, Outcome, run_plan};
+pub use verify::Verified;
 pub use window::{LaneResult, Window, limits};
 
 use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
-use crate::workload::{Arrivals, Generator, Span, Workload};
+use crate::workload::{Filler, Generator, Span, Workload};
 use nvpoll_engine::{
     Caution, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions, Queue,
     QueueShape, Quirks, Tag, Target, TransportOptions, Visitor,
 };
-use rand_core::{RngCore, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a measurement takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,7 +83,9 @@ pub struct Measurement {
     pub ns_per_tick: f64,
     /// I/Os a second of each target, in the targets' order.
     pub iops_by_target: Vec<f64>,
-    /// The longest lane's measured window in seconds.
+    /// The lanes' measured windows in seconds, each weighted with its I/Os a second: a lane's closes
+    /// with its first look at the clock after the end, and lanes that sleep look at different times. So
+    /// I/Os by this are the sum of the lanes' I/Os a second.
     pub elapsed_s: f64,
     /// Mean I/Os in flight, the sum over lanes, counted at each pass.
     pub in_flight_mean: f64,
@@ -97,6 +101,8 @@ pub struct Measurement {
     pub geometries: Vec<Geometry>,
     /// A stop was asked for before the window's end.
     pub stopped: bool,
+    /// What was checked of the content; `None` where nothing was to be.
+    pub verified: Option<Verified>,
 }
 
 /// Live figures, some times a second.
@@ -155,7 +161,8 @@ struct LanePlan {
     target: usize,
     shape: QueueShape,
     generator: Generator,
-    arrivals: Option<Arrivals>,
+    /// Number among all lanes.
+    stream: u32,
     cpu: Option<usize>,
 }
 
@@ -165,8 +172,9 @@ fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, 
     let mut plans = Vec::new();
     for (target, engine) in engines.iter().enumerate() {
         let geometry = engine.geometry(workload.bs_bytes);
-        let span = check_fit::<E>(workload, &geometry, &job.targets[target].0)?;
+        let name = &job.targets[target].0;
         for worker in 0..workload.numjobs {
+            let span = check_fit::<E>(workload, worker, &geometry, name)?;
             let stream = plans.len() as u32;
             plans.push(LanePlan {
                 target,
@@ -176,23 +184,39 @@ fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, 
                     io_bytes: workload.bs_bytes,
                 },
                 generator: Generator::new(workload, span, worker, stream),
-                arrivals: Arrivals::new(workload, stream),
+                stream,
                 cpu: job.cpus.nth(plans.len()),
             });
         }
     }
+    check_account(workload, &plans)?;
     Ok(plans)
 }
 
-/// Where the workload runs on a target of this geometry.
+/// Refuses to check the content of more blocks than an account is kept of.
+fn check_account(workload: &Workload, plans: &[LanePlan]) -> Result<(), EngineError> {
+    let blocks = plans.iter().map(|plan| plan.generator.stretch().1);
+    let blocks = blocks.fold(0_u64, u64::saturating_add);
+    if !workload.verify || blocks <= verify::BLOCKS_MAX {
+        return Ok(());
+    }
+    Err(EngineError::Usage(format!(
+        "--verify keeps account of each block, of {} at most, and here are {blocks}; make --size smaller or --bs larger",
+        verify::BLOCKS_MAX
+    )))
+}
+
+/// Where `worker` of the workload runs on a target of this geometry.
 fn check_fit<E: Engine>(
     workload: &Workload,
+    worker: u32,
     geometry: &Geometry,
     target: &Target,
 ) -> Result<Span, EngineError> {
     let usage = |reason: String| EngineError::Usage(format!("{target}: {reason}"));
     let span = workload
-        .span(geometry.size_bytes, geometry.block_bytes)
+        .check()
+        .and_then(|()| workload.span_of(worker, geometry.size_bytes, geometry.block_bytes))
         .map_err(|error| usage(error.to_string()))?;
     let by_nature = E::INFO.depth_max.unwrap_or(u32::MAX);
     if geometry.depth_max == 0 {
@@ -217,7 +241,7 @@ fn check_fit<E: Engine>(
     Ok(span)
 }
 
-type LaneOutcome = Result<(Recorder, LaneResult), EngineError>;
+type LaneOutcome = Result<(Recorder, LaneResult, Option<Verified>), EngineError>;
 
 /// Starts the lanes, gives them their window, and merges what they saw.
 fn run_lanes<E: Engine>(
@@ -228,6 +252,7 @@ fn run_lanes<E: Engine>(
     live: &mut dyn FnMut(Live),
 ) -> Result<Measurement, EngineError> {
     let clock = Clock::new();
+    let run = run_id();
     let progress: Vec<Progress> = plans.iter().map(|_| Progress::default()).collect();
     thread::scope(|scope| {
         let (ready, all_ready) = mpsc::channel();
@@ -238,12 +263,8 @@ fn run_lanes<E: Engine>(
             starts.push(start);
             let (ready, clock) = (ready.clone(), clock.clone());
             let engine = &engines[plan.target];
-            let writes = job.workload.rw.writes();
-            handles.push(
-                scope.spawn(move || {
-                    lane(engine, plan, writes, clock, &ready, &go, control, progress)
-                }),
-            );
+            let world = World { workload: job.workload, run, control, progress };
+            handles.push(scope.spawn(move || lane(engine, plan, clock, &ready, &go, &world)));
         }
         drop(ready);
         let all_ready: bool =
@@ -252,7 +273,11 @@ fn run_lanes<E: Engine>(
         if all_ready {
             let window = window(&clock, &job.timing);
             starts.iter().for_each(|start| start.send(window).unwrap_or_default());
-            let finished = || handles.iter().all(|handle| handle.is_finished());
+            // What was written may still be read back then, which is not measured.
+            let is_over = |(handle, progress): (&thread::ScopedJoinHandle<'_, _>, &Progress)| {
+                handle.is_finished() || progress.is_over()
+            };
+            let finished = || handles.iter().zip(&progress).all(is_over);
             let check = || engines.iter().try_for_each(Engine::check);
             let look = Look { finished: &finished, check: &check };
             cpu = Some(watch(&job.timing, &progress, control, &look, live));
@@ -284,45 +309,62 @@ fn window(clock: &Clock, timing: &Timing) -> Window {
     }
 }
 
+/// Tells what this run writes from what others wrote.
+fn run_id() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // The lower half of the nanoseconds since then, which suffices until the year 2554.
+    now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(48)
+}
+
+/// What all lanes of a run share, and one's own progress.
+struct World<'a> {
+    workload: &'a Workload,
+    run: u64,
+    control: &'a Control,
+    progress: &'a Progress,
+}
+
 /// A lane's thread.
-#[expect(clippy::too_many_arguments, reason = "a thread's whole world, used once")]
 fn lane<E: Engine>(
     engine: &E,
     plan: &LanePlan,
-    writes: bool,
     clock: Clock,
     ready: &Sender<bool>,
     go: &Receiver<Window>,
-    control: &Control,
-    progress: &Progress,
+    world: &World<'_>,
 ) -> LaneOutcome {
+    let World { workload, run, control, progress } = world;
     if let Some(cpu) = plan.cpu {
         cpus::pin(cpu);
     }
     let made = engine.queue(plan.shape).map(|mut queue| {
-        if writes {
-            fill(&mut queue, plan.shape);
+        if workload.rw.writes() {
+            fill(&mut queue, plan, workload);
         }
-        queue
+        let extras = Extras::new(workload, &plan.generator, plan.stream, *run);
+        (queue, extras)
     });
     // Nobody listens any more only when another lane has failed.
     let _ = ready.send(made.is_ok());
-    let mut queue = made?;
+    let (mut queue, extras) = made?;
     let Ok(window) = go.recv() else {
         return Err(EngineError::Failed("another worker could not start".to_owned()));
     };
     let depth = plan.shape.depth.min(u16::MAX.into()) as u16;
-    let mut lane = Lane::new(clock, plan.generator.clone(), depth).paced(plan.arrivals.clone());
+    let mut lane = Lane::new(clock, plan.generator.clone(), depth).with(extras);
     let result = lane.drive(&mut queue, window, control, progress)?;
-    Ok((lane.into_recorder(), result))
+    progress.end();
+    lane.read_back(&mut queue, control)?;
+    let verified = lane.verified();
+    Ok((lane.into_recorder(), result, verified))
 }
 
-/// Fills each tag's buffer with random bytes of its own, which neither compress nor deduplicate.
-fn fill<Q: Queue>(queue: &mut Q, shape: QueueShape) {
-    let mut bytes = vec![0; shape.io_bytes as usize];
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(shape.worker) ^ 0x6e76_706f_6c6c);
-    for tag in 0..shape.depth.min(u16::MAX.into()) as u16 {
-        rng.fill_bytes(&mut bytes);
+/// Fills each tag's buffer with bytes of its own.
+fn fill<Q: Queue>(queue: &mut Q, plan: &LanePlan, workload: &Workload) {
+    let mut bytes = vec![0; plan.shape.io_bytes as usize];
+    let mut filler = Filler::new(workload.buffers, plan.stream);
+    for tag in 0..plan.shape.depth.min(u16::MAX.into()) as u16 {
+        filler.fill(&mut bytes);
         queue.fill(Tag(tag), &bytes);
     }
 }
@@ -384,8 +426,12 @@ fn merge<E: Engine>(
     let mut recorder = Recorder::new();
     let mut iops_by_target = vec![0.0; engines.len()];
     let (mut elapsed_s, mut in_flight_mean, mut polls, mut stopped) = (0.0f64, 0.0, (0, 0), false);
+    let mut verified: Option<Verified> = None;
     for (plan, outcome) in plans.iter().zip(outcomes) {
-        let (seen, lane) = outcome?;
+        let (seen, lane, checked) = outcome?;
+        if let Some(checked) = checked {
+            verified.get_or_insert_default().merge(&checked);
+        }
         let lane_s = clock.to_s(lane.elapsed_ticks);
         if lane.elapsed_ticks > 0 {
             iops_by_target[plan.target] += seen.count_all() as f64 / lane_s;
@@ -396,7 +442,12 @@ fn merge<E: Engine>(
         stopped |= lane.stopped;
         recorder.merge(&seen);
     }
+    let rate: f64 = iops_by_target.iter().sum();
+    if rate > 0.0 {
+        elapsed_s = recorder.count_all() as f64 / rate;
+    }
     Ok(Measurement {
+        verified,
         ns_per_tick: clock.ns_per_tick(),
         iops_by_target,
         elapsed_s,

@@ -1,18 +1,23 @@
-//! The loop of an open load: I/Os are due at times of their own, whatever the target does.
+//! The loop of a lane with [`Extras`]: what decides when an I/O is sent, or has an eye on its content.
 //!
-//! A latency runs from when its I/O was *due*, not from when it could be sent: a target that stalls
-//! delays all that fell due meanwhile, and each of them shows it. (A loop that waits for the answer
-//! before it asks again would count the stall once: coordinated omission.) What is due and waits for
-//! a free tag is in flight as much as what was sent, so that Little's law holds.
+//! Of an open load, I/Os are due at times of their own, whatever the target does. A latency runs from
+//! when its I/O was *due*, not from when it could be sent: a target that stalls delays all that fell
+//! due meanwhile, and each of them shows it. (A loop that waits for the answer before it asks again
+//! would count the stall once: coordinated omission.) What is due and waits for a free tag is in flight
+//! as much as what was sent, so that Little's law holds. The loop then polls, also on engines that
+//! could sleep: a sleep would be late for the next arrival.
 //!
-//! The loop polls, also on engines that could sleep: a sleep would be late for the next arrival.
+//! After so many I/Os of a lane with think times all that is in flight completes, and nothing is sent
+//! for that long, as fio does it.
 
 use super::control::{Control, Progress};
 use super::drive::{Sent, fail, not_in_flight};
-use super::window::{LaneResult, Pass};
-use crate::measure::{Clock, Recorder};
+use super::extras::Extras;
+use super::window::{LaneResult, Pass, limits};
+use crate::measure::{Clock, Direction, Recorder};
 use crate::workload::{Arrivals, Generator};
-use nvpoll_engine::{EngineError, Queue, Tag, Wait};
+use nvpoll_engine::{EngineError, Operation, OperationKind, Queue, Tag, Wait};
+use std::time::Duration;
 
 /// What of a lane the loop works on.
 pub(super) struct Parts<'a> {
@@ -24,7 +29,7 @@ pub(super) struct Parts<'a> {
     pub(super) tags: &'a mut [Tag],
 }
 
-/// Runs `pass` from `now` on, with `arrivals` from then on.
+/// Runs `pass` from `now` on, with arrivals and think times from then on.
 ///
 /// # Errors
 /// As [`Lane::drive`](super::Lane::drive).
@@ -34,33 +39,43 @@ pub(super) fn run<Q: Queue>(
     queue: &mut Q,
     mut pass: Pass,
     now: u64,
-    arrivals: &mut Arrivals,
+    extras: &mut Extras,
     control: &Control,
     progress: &Progress,
 ) -> Result<LaneResult, EngineError> {
     let Parts { clock, generator, recorder, sent, tags } = lane;
     let (mut now, mut idle) = (now, tags.len());
-    let ticks_per_s = 1e9 / clock.ns_per_tick();
-    let mut due = Due { at: now, part: 0.0 };
-    due.wait(arrivals, ticks_per_s);
+    let mut pace = Pace::new(extras, clock, now);
+    // An operation whose block is in use.
+    let mut held: Option<Operation> = None;
     loop {
-        while idle > 0 && pass.left > 0 && due.at <= now {
+        while idle > 0 && pass.left > 0 && pace.is_due(now, idle == tags.len()) {
+            let tag = tags.get(idle - 1).copied().ok_or_else(not_in_flight)?;
+            let operation = held.take().unwrap_or_else(|| generator.next());
+            if !extras.prepare(queue, tag, &operation) {
+                held = Some(operation);
+                break;
+            }
             idle -= 1;
-            let tag = tags.get(idle).copied().ok_or_else(not_in_flight)?;
             let slot = sent.get_mut(tag.index()).ok_or_else(not_in_flight)?;
-            let operation = generator.next();
-            *slot = Sent { ticks: due.at, offset: operation.offset, kind: operation.kind };
+            let due = pace.due_at(now);
+            *slot = Sent { ticks: due, offset: operation.offset, kind: operation.kind };
             // From when it was due, or the window opened, it was waiting.
-            let waited = now.saturating_sub(due.at.max(pass.counts_from));
+            let waited = now.saturating_sub(due.max(pass.counts_from));
             pass.in_flight_ticks += u128::from(waited);
             queue.push(tag, operation);
             pass.spend_one();
-            due.wait(arrivals, ticks_per_s);
+            pace.sent();
         }
         queue.kick()?;
         let in_flight = tags.len() - idle;
         let mut returned = idle;
-        queue.reap(Wait::No, &mut |tag, status| {
+        let full = idle == 0 || pass.left == 0 || held.is_some();
+        let wait = pace.wait(now, in_flight, full);
+        if in_flight == 0 && wait != Wait::No && queue.sleeps() {
+            std::thread::sleep(pace.rest(now, clock));
+        }
+        queue.reap(if in_flight == 0 { Wait::No } else { wait }, &mut |tag, status| {
             if let Some(place) = tags.get_mut(returned) {
                 *place = tag;
             }
@@ -73,7 +88,12 @@ pub(super) fn run<Q: Queue>(
         pass.advance(now, in_flight);
         for tag in tags.get(idle..returned).ok_or_else(not_in_flight)? {
             let slot = sent.get_mut(tag.index()).ok_or_else(not_in_flight)?;
-            slot.count(recorder, pass.counts_from, now);
+            count(slot, extras.bytes_of(*tag), recorder, pass.counts_from, now);
+            if extras.verifies()
+                && let Some(verifier) = &mut extras.verifier
+            {
+                verifier.done(queue, *tag, (slot.kind, slot.offset), !slot.has_failed());
+            }
             slot.forget();
         }
         match returned - idle {
@@ -95,7 +115,100 @@ pub(super) fn run<Q: Queue>(
     }
 }
 
-/// When the next I/O is due.
+/// Counts what completed, and its bytes where they differ.
+fn count(slot: &Sent, bytes: Option<u32>, recorder: &mut Recorder, counts_from: u64, now: u64) {
+    slot.count(recorder, counts_from, now);
+    let Some(bytes) = bytes.filter(|_| slot.ticks >= counts_from) else { return };
+    match slot.kind {
+        OperationKind::Read => recorder.add_bytes(Direction::Read, bytes),
+        OperationKind::Write => recorder.add_bytes(Direction::Write, bytes),
+        OperationKind::Flush => {}
+    }
+}
+
+/// When the next I/O may be sent.
+enum Pace {
+    /// When a tag is idle.
+    Full,
+    /// When it is due.
+    Open { arrivals: Arrivals, ticks_per_s: f64, due: Due },
+    /// After a think time.
+    Thinking { ticks: u64, every: u32, left: u32, until: u64 },
+}
+
+impl Pace {
+    fn new(extras: &Extras, clock: &Clock, now: u64) -> Self {
+        let ticks_per_s = 1e9 / clock.ns_per_tick();
+        if let Some(arrivals) = &extras.arrivals {
+            let mut arrivals = arrivals.clone();
+            let mut due = Due { at: now, part: 0.0 };
+            due.wait(&mut arrivals, ticks_per_s);
+            return Self::Open { arrivals, ticks_per_s, due };
+        }
+        match extras.think {
+            // Saturates.
+            Some((seconds, every)) => Self::Thinking {
+                ticks: (seconds * ticks_per_s) as u64,
+                every,
+                left: every,
+                until: 0,
+            },
+            None => Self::Full,
+        }
+    }
+
+    /// Whether an I/O may be sent now; `quiet`: none is in flight.
+    fn is_due(&mut self, now: u64, quiet: bool) -> bool {
+        match self {
+            Self::Full => true,
+            Self::Open { due, .. } => due.at <= now,
+            Self::Thinking { ticks, every, left, until } => {
+                if *left == 0 && quiet {
+                    (*left, *until) = (*every, now.saturating_add(*ticks));
+                }
+                *left > 0 && now >= *until
+            }
+        }
+    }
+
+    /// When the I/O that is sent now was due.
+    fn due_at(&self, now: u64) -> u64 {
+        match self {
+            Self::Open { due, .. } => due.at,
+            _ => now,
+        }
+    }
+
+    fn sent(&mut self) {
+        match self {
+            Self::Full => {}
+            Self::Open { arrivals, ticks_per_s, due } => due.wait(arrivals, *ticks_per_s),
+            Self::Thinking { left, .. } => *left = left.saturating_sub(1),
+        }
+    }
+
+    /// Whether an engine that sleeps may sleep now.
+    fn wait(&self, now: u64, in_flight: usize, full: bool) -> Wait {
+        let sleeps = match self {
+            Self::Open { .. } => false,
+            Self::Full => in_flight > 0 && full,
+            Self::Thinking { left, until, .. } => match in_flight {
+                0 => now < *until,
+                _ => full || *left == 0,
+            },
+        };
+        if sleeps { Wait::Upto(limits::SLEEP) } else { Wait::No }
+    }
+
+    /// What is left of a think time, for who sleeps it.
+    fn rest(&self, now: u64, clock: &Clock) -> Duration {
+        let Self::Thinking { until, .. } = self else { return Duration::ZERO };
+        let seconds = clock.to_s(until.saturating_sub(now));
+        Duration::try_from_secs_f64(seconds).unwrap_or(limits::SLEEP).min(limits::SLEEP)
+    }
+}
+
+/// When the next I/O of an open load is due.
 struct Due {
     at: u64,
     /// Of a tick, so that a rate is kept however many I/Os there are.
@@ -119,9 +232,7 @@ mod tests {
     use super::*;
     use crate::workload::{RateProcess, Rw, Workload};
     use nvpoll_engine::null::Null;
-    use nvpoll_engine::{
-        Engine, IoStatus, OpenOptions, Operation, OperationKind, QueueShape, Target,
-    };
+    use nvpoll_engine::{Engine, IoStatus, OpenOptions, QueueShape, Target};
     use std::time::{Duration, Instant};
 
     /// A device that answers at once, but for one stall.
@@ -169,7 +280,8 @@ mod tests {
         let queue = null.queue(QueueShape { worker: 0, depth: 4, io_bytes: 4096 }).unwrap();
         let clock = Clock::new();
         let generator = Generator::new(&workload, span, 0, 0);
-        let mut lane = Lane::new(clock.clone(), generator, 4).paced(Arrivals::new(&workload, 0));
+        let extras = Extras::new(&workload, &generator, 0, 0);
+        let mut lane = Lane::new(clock.clone(), generator, 4).with(extras);
         let ms = Duration::from_millis;
         let mut queue = Stalls { queue, from: Instant::now(), stall: ms(300)..ms(500), pushed: 0 };
         let now = clock.now();
@@ -214,7 +326,8 @@ mod tests {
         let mut queue = null.queue(QueueShape { worker: 0, depth: 2, io_bytes: 4096 }).unwrap();
         let clock = Clock::new();
         let generator = Generator::new(&workload, span, 0, 0);
-        let mut lane = Lane::new(clock.clone(), generator, 2).paced(Arrivals::new(&workload, 0));
+        let extras = Extras::new(&workload, &generator, 0, 0);
+        let mut lane = Lane::new(clock.clone(), generator, 2).with(extras);
         let window = Window { opens: clock.now(), closes: u64::MAX, ios: 500 };
         let (control, progress) = (Control::new(), Progress::default());
         let result = lane.drive(&mut queue, window, &control, &progress).unwrap();

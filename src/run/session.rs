@@ -146,7 +146,10 @@ impl Session<'_> {
             observer.begins(self.number, round, column.choice(), workload);
             let measured = self.measure(column, workload, hands, observer);
             let result = match measured {
-                Ok(measurement) => measured_round(round, column, workload, measurement),
+                Ok(measurement) => {
+                    self.check_content(column, workload, &measurement, observer);
+                    measured_round(round, column, workload, measurement)
+                }
                 // What does not fit shows before anything was measured, as a rule.
                 Err(failure) if failure.kind != FailureKind::Failed && self.is_empty() => {
                     return Err(failure);
@@ -161,6 +164,22 @@ impl Session<'_> {
             self.outcome.results.push(result);
         }
         Ok(())
+    }
+
+    /// Wrong data is no figure: it is said at once, and the command fails by it.
+    fn check_content(
+        &mut self,
+        column: &Column,
+        workload: &Workload,
+        measurement: &Measurement,
+        observer: &mut dyn Observer,
+    ) {
+        let wrong = measurement.verified.as_ref().and_then(super::verify::Verified::sentence);
+        if let Some(wrong) = wrong {
+            let line = format!("{} {}: {wrong}", column.choice(), workload.name);
+            observer.warn(&line);
+            self.outcome.failures.push(line);
+        }
     }
 
     /// Whether nothing has been measured yet, so that nothing is lost by ending here.
@@ -253,6 +272,8 @@ fn measured_round(
     let reads = workload.rw.reads() && column.kind.info().name != "null";
     let unwritten = column.subjects.iter().filter(|_| reads).filter_map(Subject::never_written);
     let unwritten = unwritten.map(|text| Mark::new(MarkKind::NeverWritten, text));
+    let wrong = measurement.verified.as_ref().and_then(super::verify::Verified::sentence);
+    let wrong = wrong.map(|text| Mark::new(MarkKind::WrongData, text));
     RoundResult {
         round,
         workload: workload.clone(),
@@ -265,7 +286,8 @@ fn measured_round(
         polls,
         iops_by_drive: measurement.iops_by_target,
         complete: !measurement.stopped,
-        marks: stopped.into_iter().chain(cautions).chain(unwritten).collect(),
+        verified: measurement.verified,
+        marks: stopped.into_iter().chain(wrong).chain(cautions).chain(unwritten).collect(),
     }
 }
 
@@ -282,6 +304,7 @@ fn failed_round(round: u32, column: &Column, workload: &Workload, why: &str) -> 
         polls: None,
         iops_by_drive: Vec::new(),
         complete: false,
+        verified: None,
         marks: vec![Mark::new(MarkKind::Failed, format!("round {round} failed: {why}"))],
     }
 }

@@ -1,14 +1,12 @@
 //! The next operation, in constant time.
 
-use super::rw::Rw;
+use super::composed::Composed;
+use super::distribution::Distribution;
 use super::spec::{Span, Workload};
 use nvpoll_engine::{Operation, OperationKind, Tag};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoroshiro128PlusPlus;
 use std::ops::ControlFlow;
-
-/// A draw of 63 bits is below this with certainty.
-const ALWAYS: u64 = 1 << 63;
 
 /// How the next operation comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +19,7 @@ enum Mode {
     SequentialReads,
     /// Writes in ascending order.
     SequentialWrites,
-    /// Both directions, or flushes in between.
+    /// All others: both directions, flushes in between, sizes that differ, places that do.
     Composed,
 }
 
@@ -49,23 +47,23 @@ pub trait Consumer {
 #[derive(Clone, Debug)]
 pub struct Generator {
     mode: Mode,
-    bs_bytes: u32,
-    rng: Xoroshiro128PlusPlus,
+    plain: Plain,
+    composed: Composed,
+}
+
+/// What a plain pattern needs: small enough to be held in registers.
+#[derive(Clone, Debug)]
+pub(super) struct Plain {
+    pub(super) bs_bytes: u32,
+    pub(super) rng: Xoroshiro128PlusPlus,
     /// Multiplied with a draw.
-    ios: u64,
+    pub(super) ios: u64,
     /// Added to the product, in bytes.
-    offset_bytes: u64,
+    pub(super) offset_bytes: u64,
     /// The next I/O of a sequential worker, and its share, in I/Os of the range.
-    next: u64,
-    first: u64,
-    end: u64,
-    // Composed patterns alone from here.
-    is_random: bool,
-    /// A draw of 63 bits below it reads; 0 never does, [`ALWAYS`] always.
-    reads_below: u64,
-    /// Writes from one flush to the next, and those left; 0: no flushes.
-    fsync: u32,
-    writes_to_flush: u32,
+    pub(super) next: u64,
+    pub(super) first: u64,
+    pub(super) end: u64,
 }
 
 impl Generator {
@@ -77,30 +75,40 @@ impl Generator {
         for _ in 0..stream {
             rng.jump();
         }
-        let (first, end) = share(span.ios, worker, workload.numjobs);
-        let rw = workload.rw;
-        let fsync = if rw.writes() { workload.fsync } else { 0 };
-        let mode = match rw {
-            _ if rw.is_mixed() || fsync != 0 => Mode::Composed,
-            _ if rw.is_random() && rw.writes() => Mode::RandomWrites,
-            _ if rw.is_random() => Mode::RandomReads,
-            _ if rw.writes() => Mode::SequentialWrites,
-            _ => Mode::SequentialReads,
+        let (first, end) = match workload.has_own_ranges() {
+            true => (0, span.ios),
+            false => share(span.ios, worker, workload.numjobs),
         };
+        // The content of a block that several workers write at once would be nobody's to know.
+        let own = workload.verify && !workload.has_own_ranges();
+        let (skipped, ios) = if own { (first, end - first) } else { (0, span.ios) };
+        let (first, end) = (first - skipped, end - skipped);
+        let unit_bytes = workload.unit_bytes();
+        let rw = workload.rw;
+        let is_plain =
+            !rw.is_mixed() && workload.bssplit.is_none() && !(rw.writes() && workload.fsync != 0);
+        let is_plain =
+            is_plain && (!rw.is_random() || workload.random_distribution == Distribution::Random);
+        let mode = match (rw.is_random(), rw.writes()) {
+            _ if !is_plain => Mode::Composed,
+            (true, true) => Mode::RandomWrites,
+            (true, false) => Mode::RandomReads,
+            (false, true) => Mode::SequentialWrites,
+            (false, false) => Mode::SequentialReads,
+        };
+        let offset_bytes = skipped.wrapping_mul(unit_bytes.into()).wrapping_add(span.offset_bytes);
         Self {
             mode,
-            bs_bytes: workload.bs_bytes,
-            rng,
-            ios: span.ios,
-            offset_bytes: span.offset_bytes,
-            next: first,
-            first,
-            end,
-            is_random: rw.is_random(),
-            reads_below: reads_below(workload),
-            fsync,
-            writes_to_flush: fsync,
+            plain: Plain { bs_bytes: unit_bytes, rng, ios, offset_bytes, next: first, first, end },
+            composed: Composed::new(workload, ios),
         }
+    }
+
+    /// The stretch that this worker's random operations are in, or a sequential worker's share: its
+    /// first byte, and how many units of the smallest I/O it holds.
+    pub fn stretch(&self) -> (u64, u64) {
+        let Plain { offset_bytes, ios, .. } = self.plain;
+        (offset_bytes, ios)
     }
 
     /// Gives each of `tags` its operation, and both to `sink`. Of the I/Os of a mixed pattern each
@@ -111,14 +119,13 @@ impl Generator {
     pub fn assign(&mut self, tags: impl Iterator<Item = Tag>, sink: &mut impl Sink) {
         use OperationKind::{Read, Write};
         match self.mode {
-            Mode::RandomReads => self.one_way(Read, Self::anywhere, tags, sink),
-            Mode::RandomWrites => self.one_way(Write, Self::anywhere, tags, sink),
-            Mode::SequentialReads => self.one_way(Read, Self::next_in_share, tags, sink),
-            Mode::SequentialWrites => self.one_way(Write, Self::next_in_share, tags, sink),
+            Mode::RandomReads => self.plain.one_way(Read, Plain::anywhere, tags, sink),
+            Mode::RandomWrites => self.plain.one_way(Write, Plain::anywhere, tags, sink),
+            Mode::SequentialReads => self.plain.one_way(Read, Plain::next_in_share, tags, sink),
+            Mode::SequentialWrites => self.plain.one_way(Write, Plain::next_in_share, tags, sink),
             Mode::Composed => {
                 for tag in tags {
-                    let (kind, io) = self.composed();
-                    sink.take(tag, self.operation(kind, io));
+                    sink.take(tag, self.composed.next(&mut self.plain));
                 }
             }
         }
@@ -130,13 +137,12 @@ impl Generator {
     pub fn stream(&mut self, consumer: &mut impl Consumer) {
         use OperationKind::{Read, Write};
         match self.mode {
-            Mode::RandomReads => self.one_way_stream(Read, Self::anywhere, consumer),
-            Mode::RandomWrites => self.one_way_stream(Write, Self::anywhere, consumer),
-            Mode::SequentialReads => self.one_way_stream(Read, Self::next_in_share, consumer),
-            Mode::SequentialWrites => self.one_way_stream(Write, Self::next_in_share, consumer),
+            Mode::RandomReads => self.plain.stream(Read, Plain::anywhere, consumer),
+            Mode::RandomWrites => self.plain.stream(Write, Plain::anywhere, consumer),
+            Mode::SequentialReads => self.plain.stream(Read, Plain::next_in_share, consumer),
+            Mode::SequentialWrites => self.plain.stream(Write, Plain::next_in_share, consumer),
             Mode::Composed => loop {
-                let (kind, io) = self.composed();
-                if consumer.consume(self.operation(kind, io)).is_break() {
+                if consumer.consume(self.composed.next(&mut self.plain)).is_break() {
                     break;
                 }
             },
@@ -152,11 +158,13 @@ impl Generator {
                 self.0 = operation;
             }
         }
-        let mut kept = Kept(self.operation(OperationKind::Flush, 0));
+        let mut kept = Kept(self.plain.operation(OperationKind::Flush, 0));
         self.assign(std::iter::once(Tag(0)), &mut kept);
         kept.0
     }
+}
 
+impl Plain {
     /// The loop, with a `kind` that is a constant in each of its copies, and on a copy of the state,
     /// which stays in registers.
     #[inline(always)]
@@ -177,7 +185,7 @@ impl Generator {
 
     /// As [`one_way`](Self::one_way).
     #[inline(always)]
-    fn one_way_stream(
+    fn stream(
         &mut self,
         kind: OperationKind,
         io: impl Fn(&mut Self) -> u64,
@@ -194,14 +202,14 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn operation(&self, kind: OperationKind, io: u64) -> Operation {
+    pub(super) fn operation(&self, kind: OperationKind, io: u64) -> Operation {
         let offset = self.offset_bytes.wrapping_add(io.wrapping_mul(self.bs_bytes.into()));
         Operation { kind, offset, bytes: self.bs_bytes }
     }
 
     /// An I/O of the range, and 64 bits that have nothing to do with it.
     #[inline(always)]
-    fn draw(&mut self) -> (u64, u64) {
+    pub(super) fn draw(&mut self) -> (u64, u64) {
         let product = u128::from(self.rng.next_u64()) * u128::from(self.ios);
         ((product >> 64) as u64, product as u64)
     }
@@ -212,28 +220,11 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn next_in_share(&mut self) -> u64 {
+    pub(super) fn next_in_share(&mut self) -> u64 {
         let io = self.next;
         let next = io.wrapping_add(1);
         self.next = if next < self.end { next } else { self.first };
         io
-    }
-
-    /// Out of line, so that the plain patterns stay short where they are inlined. What a flush says
-    /// of offset and length means nothing.
-    #[inline(never)]
-    fn composed(&mut self) -> (OperationKind, u64) {
-        if self.fsync != 0 && self.writes_to_flush == 0 {
-            self.writes_to_flush = self.fsync;
-            return (OperationKind::Flush, 0);
-        }
-        let (drawn_io, draw) = self.draw();
-        let io = if self.is_random { drawn_io } else { self.next_in_share() };
-        if draw >> 1 < self.reads_below {
-            return (OperationKind::Read, io);
-        }
-        self.writes_to_flush = self.writes_to_flush.wrapping_sub(1);
-        (OperationKind::Write, io)
     }
 }
 
@@ -246,236 +237,5 @@ fn share(ios: u64, worker: u32, workers: u32) -> (u64, u64) {
     (first, edge(u128::from(worker) + 1).max(first.saturating_add(1)))
 }
 
-/// Reads' part of 2^63, rounded.
-fn reads_below(workload: &Workload) -> u64 {
-    match workload.rw {
-        Rw::Read | Rw::RandRead => ALWAYS,
-        Rw::Write | Rw::RandWrite => 0,
-        Rw::Rw | Rw::RandRw => {
-            let percent = u128::from(workload.rwmixread.min(100));
-            ((u128::from(ALWAYS) * percent + 50) / 100) as u64
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use OperationKind::{Flush, Read, Write};
-
-    const BS: u32 = 4096;
-
-    fn workload(rw: Rw) -> Workload {
-        Workload { seed: 7, ..Workload::new(rw, BS, 32) }
-    }
-
-    fn generator(rw: Rw, offset_bytes: u64, ios: u64) -> Generator {
-        Generator::new(&workload(rw), Span { offset_bytes, ios }, 0, 0)
-    }
-
-    fn take(generator: &mut Generator, n: usize) -> Vec<Operation> {
-        (0..n).map(|_| generator.next()).collect()
-    }
-
-    /// Sum of (seen - expected)^2 / expected over equally likely cells.
-    fn chi_square(cells: &[u64]) -> f64 {
-        let expected = cells.iter().sum::<u64>() as f64 / cells.len() as f64;
-        cells.iter().map(|seen| (*seen as f64 - expected).powi(2) / expected).sum()
-    }
-
-    #[test]
-    fn random_blocks_are_uniform() {
-        // The second count is no power of two and far from one; the third is beyond 2^32.
-        for ios in [256, 1_000_003, 7_500_000_001] {
-            let mut cells = [0_u64; 256];
-            for operation in take(&mut generator(Rw::RandRead, 0, ios), 256_000) {
-                let io = operation.offset / u64::from(BS);
-                cells[(u128::from(io) * 256 / u128::from(ios)) as usize] += 1;
-            }
-            // 255 degrees of freedom: above 341 once in 5,000 (and the seed is fixed).
-            let sum = chi_square(&cells);
-            assert!(sum < 341.0, "{ios}: {sum}");
-            assert!(sum > 180.0, "{ios}: {sum}: more even than chance");
-        }
-    }
-
-    #[test]
-    fn blocks_beyond_2_to_the_32_are_reached_down_to_the_odd_ones() {
-        let ios = 3 << 32;
-        let operations = take(&mut generator(Rw::RandRead, 0, ios), 3000);
-        let blocks = operations.iter().map(|operation| operation.offset / u64::from(BS));
-        let upper = blocks.clone().filter(|block| *block >= 1 << 32).count();
-        assert!((1850..2150).contains(&upper), "two thirds of 3000: {upper}");
-        let odd = blocks.filter(|block| block % 2 == 1).count();
-        assert!((1350..1650).contains(&odd), "half of 3000: {odd}");
-    }
-
-    #[test]
-    fn every_block_from_the_first_to_the_last_and_none_beside() {
-        let (offset, ios) = (8192 + 512, 64);
-        for rw in [Rw::RandRead, Rw::Read, Rw::RandRw, Rw::Write] {
-            let mut seen = [false; 64];
-            for operation in take(&mut generator(rw, offset, ios), 2000) {
-                let from_start = operation.offset - offset;
-                assert_eq!((from_start % u64::from(BS), operation.bytes), (0, BS));
-                seen[(from_start / u64::from(BS)) as usize] = true;
-            }
-            assert!(seen.iter().all(|seen| *seen), "{rw}");
-        }
-    }
-
-    #[test]
-    fn a_range_of_one_block() {
-        for rw in Rw::ALL {
-            let operations = take(&mut generator(rw, 4096, 1), 10);
-            assert!(operations.iter().all(|operation| operation.offset == 4096), "{rw}");
-        }
-    }
-
-    #[test]
-    fn the_seed_alone_decides() {
-        let with_seed = |seed| {
-            let workload = Workload { seed, ..workload(Rw::RandRw) };
-            take(&mut Generator::new(&workload, Span { offset_bytes: 0, ios: 1 << 30 }, 0, 3), 100)
-        };
-        assert_eq!(with_seed(1), with_seed(1));
-        assert_ne!(with_seed(1), with_seed(2));
-    }
-
-    #[test]
-    fn a_stream_is_the_same_as_one_at_a_time() {
-        struct Until(Vec<Operation>, usize);
-        impl Consumer for Until {
-            fn consume(&mut self, operation: Operation) -> ControlFlow<()> {
-                self.0.push(operation);
-                if self.0.len() < self.1 {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            }
-        }
-        for (rw, fsync) in Rw::ALL.into_iter().flat_map(|rw| [(rw, 0), (rw, 3)]) {
-            let workload = Workload { fsync, ..workload(rw) };
-            let span = Span { offset_bytes: 4096, ios: 50 };
-            let mut single = Generator::new(&workload, span, 0, 0);
-            let mut streamed = single.clone();
-            // In two goes: the second begins where the first one ended.
-            let mut seen = Until(Vec::new(), 70);
-            streamed.stream(&mut seen);
-            seen.1 = 100;
-            streamed.stream(&mut seen);
-            assert_eq!(seen.0, take(&mut single, 100), "{rw}, {fsync}");
-        }
-    }
-
-    #[test]
-    fn no_two_workers_have_the_same_stream() {
-        let span = Span { offset_bytes: 0, ios: 1 << 40 };
-        let mut offsets = Vec::new();
-        for stream in 0..64 {
-            let mut generator = Generator::new(&workload(Rw::RandRead), span, 0, stream);
-            offsets.extend(take(&mut generator, 100).iter().map(|operation| operation.offset));
-        }
-        offsets.sort();
-        offsets.dedup();
-        // 6,400 draws of 2^40 share one by chance in one of 50,000 runs.
-        assert_eq!(offsets.len(), 6400);
-    }
-
-    #[test]
-    fn a_mix_is_as_asked_and_has_nothing_to_do_with_the_block() {
-        // Beyond 2^32 blocks a draw's lower half alone would tie the direction to the block.
-        for (rw, ios) in [(Rw::RandRw, 1 << 20), (Rw::RandRw, 3 << 33), (Rw::Rw, 50_001)] {
-            let workload = Workload { rwmixread: 70, ..workload(rw) };
-            let span = Span { offset_bytes: 0, ios };
-            let operations = take(&mut Generator::new(&workload, span, 0, 0), 100_000);
-            let reads = |of: &dyn Fn(u64) -> bool| {
-                let chosen = operations.iter().filter(|op| of(op.offset / u64::from(BS)));
-                let (all, reads) = chosen.fold((0.0, 0.0), |(all, reads), op| {
-                    (all + 1.0, reads + f64::from(u8::from(op.kind == Read)))
-                });
-                reads / all
-            };
-            for part in [
-                reads(&|_| true),
-                reads(&|block| block % 2 == 0),
-                reads(&|block| block % 2 == 1),
-                reads(&|block| block % 7 == 3),
-                reads(&|block| block >= ios / 2),
-            ] {
-                assert!((part - 0.7).abs() < 0.02, "{rw} of {ios}: {part}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_ends_of_a_mix_are_exact() {
-        for (percent, kind) in [(0, Write), (100, Read)] {
-            let workload = Workload { rwmixread: percent, ..workload(Rw::RandRw) };
-            let span = Span { offset_bytes: 0, ios: 1 << 30 };
-            let operations = take(&mut Generator::new(&workload, span, 0, 0), 10_000);
-            assert!(operations.iter().all(|operation| operation.kind == kind), "{percent}");
-        }
-        assert_eq!(reads_below(&workload(Rw::RandRead)), 1 << 63, "no 63 bits reach it");
-    }
-
-    #[test]
-    fn one_direction_is_one_direction() {
-        for (rw, kind) in
-            [(Rw::Read, Read), (Rw::RandRead, Read), (Rw::Write, Write), (Rw::RandWrite, Write)]
-        {
-            let operations = take(&mut generator(rw, 0, 1 << 20), 1000);
-            assert!(operations.iter().all(|operation| operation.kind == kind), "{rw}");
-        }
-    }
-
-    #[test]
-    fn sequential_workers_share_the_range_without_gap_or_overlap() {
-        let workload = Workload { numjobs: 3, ..workload(Rw::Read) };
-        let span = Span { offset_bytes: 4096, ios: 10 };
-        let blocks = |worker| {
-            let mut generator = Generator::new(&workload, span, worker, worker);
-            let operations = take(&mut generator, 5);
-            operations.iter().map(|operation| operation.offset / 4096 - 1).collect::<Vec<_>>()
-        };
-        assert_eq!(blocks(0), [0, 1, 2, 0, 1]);
-        assert_eq!(blocks(1), [3, 4, 5, 3, 4]);
-        assert_eq!(blocks(2), [6, 7, 8, 9, 6]);
-    }
-
-    #[test]
-    fn shares_cover_the_range_whatever_the_numbers() {
-        for ios in [1, 2, 7, 1000, u64::MAX] {
-            for workers in [1, 2, 3, 7, 1024] {
-                let shares = (0..workers).map(|worker| share(ios, worker, workers));
-                let shares: Vec<_> = shares.collect();
-                assert_eq!((shares[0].0, shares[shares.len() - 1].1), (0, ios));
-                assert!(shares.iter().all(|(first, end)| first < end && *end <= ios));
-                if ios >= workers.into() {
-                    assert!(shares.windows(2).all(|pair| pair[0].1 == pair[1].0));
-                }
-            }
-        }
-        assert_eq!(share(10, 9, 3), (9, 10), "a worker that there is not stays inside");
-    }
-
-    #[test]
-    fn a_flush_after_every_so_many_writes() {
-        let kinds = |rw, rwmixread| {
-            let workload = Workload { fsync: 3, rwmixread, ..workload(rw) };
-            let span = Span { offset_bytes: 0, ios: 100 };
-            let operations = take(&mut Generator::new(&workload, span, 0, 0), 1000);
-            operations.iter().map(|operation| operation.kind).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            kinds(Rw::Write, 50)[..8],
-            [Write, Write, Write, Flush, Write, Write, Write, Flush]
-        );
-        assert!(!kinds(Rw::RandRead, 50).contains(&Flush), "nothing to flush");
-        let mixed = kinds(Rw::RandRw, 50);
-        for between in mixed.split(|kind| *kind == Flush).rev().skip(1) {
-            assert_eq!(between.iter().filter(|kind| **kind == Write).count(), 3);
-        }
-    }
-}
+mod tests;

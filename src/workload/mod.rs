@@ -10,9 +10,14 @@
 //! draws, and a block may come up twice. It holds no data and moves none.
 
 mod arrivals;
+mod buffers;
+mod composed;
+mod distribution;
 mod fio;
 mod generator;
 mod rw;
+mod split;
+mod stamp;
 mod suite;
 mod suite_file;
 pub mod units;
@@ -20,7 +25,11 @@ pub mod units;
 mod spec;
 
 pub use arrivals::{Arrivals, RateProcess, UnknownRateProcess};
+pub use buffers::{Buffers, Filler};
+pub use distribution::{BadDistribution, Distribution};
 pub use generator::{Consumer, Generator, Sink};
 pub use rw::{Rw, UnknownRw};
 pub use spec::{BS_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, Span, Workload, WorkloadError};
+pub use split::{BadSplit, BsSplit};
+pub use stamp::{Stamp, Wrong};
 pub use suite::{FileName, Suite, SuiteError, SuiteTiming};

@@ -1,7 +1,10 @@
 //! One workload's description, and the stretch of a target that it covers.
 
 use super::arrivals::RateProcess;
+use super::buffers::Buffers;
+use super::distribution::Distribution;
 use super::rw::Rw;
+use super::split::BsSplit;
 use super::units::{Amount, TextOrNumber, format_size};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -10,6 +13,9 @@ pub const BS_BYTES_MAX: u32 = 64 << 20;
 
 /// Most I/Os in flight a worker: tags are 16 bits wide, and a queue keeps one slot empty.
 pub const IODEPTH_MAX: u32 = 65_535;
+
+/// One microsecond more than the longest think time.
+const THINKTIME_US_MAX: u64 = 3_600_000_001;
 
 /// Most workers a target.
 pub const NUMJOBS_MAX: u32 = 1024;
@@ -50,6 +56,31 @@ pub struct Workload {
     /// How the I/Os of an open load arrive.
     #[serde(default)]
     pub rate_process: RateProcess,
+    /// Sizes that differ; `bs` is then the largest of them.
+    #[serde(default)]
+    pub bssplit: Option<BsSplit>,
+    /// Where random offsets fall.
+    #[serde(default)]
+    pub random_distribution: Distribution,
+    /// Each worker's range begins so far behind the one before; 0: they have one range together.
+    #[serde(default)]
+    pub offset_increment: Amount,
+    /// How long a worker does nothing after every `thinktime_blocks` I/Os, in microseconds; 0: never.
+    #[serde(default)]
+    pub thinktime_us: u64,
+    /// I/Os from one think time to the next.
+    #[serde(default = "thinktime_blocks_default")]
+    pub thinktime_blocks: u32,
+    /// What is written.
+    #[serde(default)]
+    pub buffers: Buffers,
+    /// What is written says where and when, and is checked when it is read.
+    #[serde(default)]
+    pub verify: bool,
+}
+
+const fn thinktime_blocks_default() -> u32 {
+    1
 }
 
 const fn rwmixread_default() -> u8 {
@@ -105,6 +136,15 @@ pub enum WorkloadError {
     /// Arrivals without a rate.
     #[error("--rate-process {0}: there is no rate to keep; give --rate-iops as well")]
     RateProcess(RateProcess),
+    /// Think times that cannot be kept.
+    #[error("--thinktime: {0}")]
+    Thinktime(&'static str),
+    /// Buffers that cannot be made.
+    #[error("--buffer-compress-percentage {0}: at most 100 (percent)")]
+    Compress(u8),
+    /// Content that cannot be checked.
+    #[error("--verify: {0}")]
+    Verify(&'static str),
     /// Block size against the target's blocks.
     #[error(
         "--bs {}: the target has blocks of {block_bytes} bytes, and a block size must be a multiple of it",
@@ -160,7 +200,7 @@ pub enum WorkloadError {
 pub struct Span {
     /// First byte.
     pub offset_bytes: u64,
-    /// I/Os that fit, at least 1; what is left behind the last is not used.
+    /// I/Os of the smallest size that fit, at least 1; what is left behind the last is not used.
     pub ios: u64,
 }
 
@@ -181,7 +221,60 @@ impl Workload {
             seed: 0,
             rate_iops: None,
             rate_process: RateProcess::Linear,
+            bssplit: None,
+            random_distribution: Distribution::Random,
+            offset_increment: Amount::default(),
+            thinktime_us: 0,
+            thinktime_blocks: thinktime_blocks_default(),
+            buffers: Buffers::default(),
+            verify: false,
         }
+    }
+
+    /// The same with sizes that differ: the buffers are as large as the largest, and the name says so.
+    pub fn split(self, bssplit: Option<BsSplit>) -> Self {
+        let Some(split) = bssplit else { return self };
+        let plain = Self::new(self.rw, self.bs_bytes, self.iodepth).name;
+        let name = match self.name == plain {
+            true => format!("{}-split-qd{}", self.rw, self.iodepth),
+            false => self.name,
+        };
+        Self { name, bs_bytes: split.bytes_max(), bssplit: Some(split), ..self }
+    }
+
+    /// The unit of all offsets in bytes: the smallest size.
+    pub fn unit_bytes(&self) -> u32 {
+        self.bssplit.as_ref().map_or(self.bs_bytes, BsSplit::bytes_min)
+    }
+
+    /// In words, what beyond pattern, sizes and range makes it another workload than a plain one.
+    pub fn peculiarities(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.rw.is_random() && self.random_distribution != Distribution::Random {
+            words.push(self.random_distribution.to_string());
+        }
+        if self.has_own_ranges() {
+            words.push(format!("each worker {} further on", self.offset_increment));
+        }
+        if self.thinktime_us > 0 {
+            let Self { thinktime_us, thinktime_blocks, .. } = self;
+            words.push(format!("{thinktime_us} us of thought after {thinktime_blocks} I/O(s)"));
+        }
+        if self.rw.writes() {
+            let Buffers { zero, compress_percentage, refill } = self.buffers;
+            words.extend(zero.then(|| "writes zeros".to_owned()));
+            words.extend(
+                (compress_percentage > 0).then(|| format!("{compress_percentage} % of it zeros")),
+            );
+            words.extend(refill.then(|| "new bytes for each write".to_owned()));
+        }
+        words.extend(self.verify.then(|| "content checked".to_owned()));
+        words
+    }
+
+    /// Whether each worker has a range of its own, by `offset_increment`.
+    pub fn has_own_ranges(&self) -> bool {
+        !matches!(self.offset_increment, Amount::Bytes(0) | Amount::Percent(0))
     }
 
     /// Whether it makes sense on any target.
@@ -207,44 +300,112 @@ impl Workload {
         if self.rate_iops.is_none() && self.rate_process != RateProcess::Linear {
             return Err(WorkloadError::RateProcess(self.rate_process));
         }
-        Ok(())
+        if let Some(bytes) =
+            self.bssplit.as_ref().and_then(|split| split.find(|b| !(1..=BS_BYTES_MAX).contains(&b)))
+        {
+            return Err(WorkloadError::Bs(bytes));
+        }
+        if self.buffers.compress_percentage > 100 {
+            return Err(WorkloadError::Compress(self.buffers.compress_percentage));
+        }
+        self.check_thinktime()?;
+        self.check_verify()
     }
 
-    /// Whether it fits a target of `target_bytes` in blocks of `block_bytes`, and where it then
-    /// runs.
+    fn check_thinktime(&self) -> Result<(), WorkloadError> {
+        let wrong = match (self.thinktime_us, self.thinktime_blocks) {
+            (_, 0) => "--thinktime-blocks 0 never comes; give at least 1",
+            (1.., _) if self.rate_iops.is_some() => {
+                "--rate-iops says when I/Os are due as well; leave one of them out"
+            }
+            (THINKTIME_US_MAX.., _) => "at most one hour is possible",
+            _ => return Ok(()),
+        };
+        Err(WorkloadError::Thinktime(wrong))
+    }
+
+    fn check_verify(&self) -> Result<(), WorkloadError> {
+        if !self.verify {
+            return Ok(());
+        }
+        Err(WorkloadError::Verify(if self.bssplit.is_some() {
+            "blocks of several sizes would overlap; leave --bssplit out"
+        } else if self.has_own_ranges() && self.numjobs > 1 {
+            "workers whose ranges may overlap would overwrite each other's blocks; leave --offset-increment out: each has a share of its own"
+        } else if self.bs_bytes < 64 {
+            "a block of less than 64 bytes cannot say what it is; use a larger --bs"
+        } else if self.buffers != Buffers::default() {
+            "it fills the buffers by itself; leave --zero-buffers, --refill-buffers and --buffer-compress-percentage out"
+        } else {
+            return Ok(());
+        }))
+    }
+
+    /// Whether it fits a target of `target_bytes` in blocks of `block_bytes`, and where the first
+    /// worker then runs: all of them, unless each has a range of its own.
     ///
     /// # Errors
     /// [`WorkloadError`] with the option, its value and what the target has.
     pub fn span(&self, target_bytes: u64, block_bytes: u32) -> Result<Span, WorkloadError> {
         self.check()?;
+        // What fits the last one fits the others.
+        self.span_of(self.numjobs - 1, target_bytes, block_bytes)?;
+        self.span_of(0, target_bytes, block_bytes)
+    }
+
+    /// Where `worker` (from 0) runs on a target of `target_bytes` in blocks of `block_bytes`.
+    ///
+    /// # Errors
+    /// As [`span`](Self::span).
+    pub fn span_of(
+        &self,
+        worker: u32,
+        target_bytes: u64,
+        block_bytes: u32,
+    ) -> Result<Span, WorkloadError> {
         let block_bytes = block_bytes.max(1);
-        if !self.bs_bytes.is_multiple_of(block_bytes) {
-            return Err(WorkloadError::BsAlign { bs_bytes: self.bs_bytes, block_bytes });
+        let is_odd = |bytes: u32| !bytes.is_multiple_of(block_bytes);
+        let odd = match &self.bssplit {
+            Some(split) => split.find(is_odd),
+            None => Some(self.bs_bytes).filter(|bytes| is_odd(*bytes)),
+        };
+        if let Some(bs_bytes) = odd {
+            return Err(WorkloadError::BsAlign { bs_bytes, block_bytes });
         }
+        let increment_bytes = self.offset_increment.of(target_bytes, self.bs_bytes);
         let offset_bytes = self.offset.of(target_bytes, self.bs_bytes);
-        let left_bytes = target_bytes.saturating_sub(offset_bytes);
+        let first_bytes =
+            offset_bytes.saturating_add(increment_bytes.saturating_mul(worker.into()));
+        let left_bytes = target_bytes.saturating_sub(first_bytes);
         let size = self.size.unwrap_or(Amount::Bytes(left_bytes));
         let size_bytes = size.of(target_bytes, self.bs_bytes);
-        for (option, value) in [("offset", offset_bytes), ("size", size_bytes)] {
+        let range =
+            [("offset", offset_bytes), ("offset-increment", increment_bytes), ("size", size_bytes)];
+        for (option, value) in range {
             // A size that was not given is what it is.
-            let given = option == "offset" || self.size.is_some();
+            let given = option != "size" || self.size.is_some();
             if given && !value.is_multiple_of(block_bytes.into()) {
                 return Err(WorkloadError::RangeAlign { option, value, block_bytes });
             }
         }
-        if offset_bytes >= target_bytes || size_bytes > left_bytes {
-            return Err(WorkloadError::PastEnd { offset: self.offset, size, target_bytes });
+        if first_bytes >= target_bytes || size_bytes > left_bytes {
+            let offset = match worker {
+                0 => self.offset,
+                _ => Amount::Bytes(first_bytes),
+            };
+            return Err(WorkloadError::PastEnd { offset, size, target_bytes });
         }
-        let ios = size_bytes / u64::from(self.bs_bytes);
-        let needed = if self.rw.is_random() { 1 } else { self.numjobs };
-        if ios < u64::from(needed) {
+        let shares = !self.has_own_ranges() && (!self.rw.is_random() || self.verify);
+        let needed = if shares { self.numjobs } else { 1 };
+        if size_bytes / u64::from(self.bs_bytes) < u64::from(needed) {
             return Err(WorkloadError::TooSmall {
                 range_bytes: size_bytes,
                 bs_bytes: self.bs_bytes,
                 needed,
             });
         }
-        Ok(Span { offset_bytes, ios })
+        let ios = size_bytes / u64::from(self.unit_bytes().max(1));
+        Ok(Span { offset_bytes: first_bytes, ios })
     }
 }
 

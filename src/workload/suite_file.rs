@@ -1,10 +1,13 @@
 //! Suites in TOML files. docs/SUITES.md has the format.
 
 use super::arrivals::RateProcess;
+use super::buffers::Buffers;
+use super::distribution::Distribution;
 use super::rw::Rw;
 use super::spec::Workload;
+use super::split::BsSplit;
 use super::suite::{Suite, SuiteError, SuiteTiming};
-use super::units::{Amount, TextOrNumber, parse_time};
+use super::units::{Amount, TextOrNumber, parse_time, parse_time_us};
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 use std::path::Path;
@@ -41,6 +44,15 @@ struct Named {
     seed: Option<u64>,
     rate_iops: Option<u32>,
     rate_process: Option<RateProcess>,
+    bssplit: Option<BsSplit>,
+    random_distribution: Option<Distribution>,
+    offset_increment: Option<Amount>,
+    thinktime: Option<FileTimeUs>,
+    thinktime_blocks: Option<u32>,
+    zero_buffers: Option<bool>,
+    buffer_compress_percentage: Option<u8>,
+    refill_buffers: Option<bool>,
+    verify: Option<bool>,
 }
 
 /// What `[defaults]` holds: a workload's keys but for its name.
@@ -58,6 +70,15 @@ struct Keys {
     seed: Option<u64>,
     rate_iops: Option<u32>,
     rate_process: Option<RateProcess>,
+    bssplit: Option<BsSplit>,
+    random_distribution: Option<Distribution>,
+    offset_increment: Option<Amount>,
+    thinktime: Option<FileTimeUs>,
+    thinktime_blocks: Option<u32>,
+    zero_buffers: Option<bool>,
+    buffer_compress_percentage: Option<u8>,
+    refill_buffers: Option<bool>,
+    verify: Option<bool>,
 }
 
 /// A block size, as a number or a text such as `4k`.
@@ -73,6 +94,34 @@ impl<'de> Deserialize<'de> for FileSize {
                 de::Error::custom(format_args!("a block size of {bytes} bytes is too large"))
             }),
         }
+    }
+}
+
+/// A time in microseconds: a number, or a text such as `2ms`.
+#[derive(Clone, Copy, Debug)]
+struct FileTimeUs(u64);
+
+impl<'de> Deserialize<'de> for FileTimeUs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = FileTimeUs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("microseconds, or text such as \"2ms\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, us: i64) -> Result<FileTimeUs, E> {
+                u64::try_from(us)
+                    .map(FileTimeUs)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(us), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<FileTimeUs, E> {
+                parse_time_us(text).map(FileTimeUs).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
     }
 }
 
@@ -153,6 +202,23 @@ impl Named {
             };
         }
         take!(numjobs, rwmixread, offset, fsync, seed, rate_process);
+        take!(offset_increment, thinktime_blocks, verify);
+        if let Some(time) = self.thinktime.or(defaults.thinktime) {
+            workload.thinktime_us = time.0;
+        }
+        let distribution = self.random_distribution.as_ref();
+        if let Some(distribution) = distribution.or(defaults.random_distribution.as_ref()) {
+            workload.random_distribution.clone_from(distribution);
+        }
+        let percentage = self.buffer_compress_percentage.or(defaults.buffer_compress_percentage);
+        workload.buffers = Buffers {
+            zero: self.zero_buffers.or(defaults.zero_buffers).unwrap_or(false),
+            compress_percentage: percentage.unwrap_or(0),
+            refill: self.refill_buffers.or(defaults.refill_buffers).unwrap_or(false),
+        };
+        // A row's own size goes before the split of all rows.
+        let of_all = defaults.bssplit.as_ref().filter(|_| self.bs.is_none());
+        workload = workload.split(self.bssplit.as_ref().or(of_all).cloned());
         workload.check().map_err(|error| error.to_string())?;
         Ok(workload)
     }
@@ -193,6 +259,27 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_beyond_a_plain_pattern() {
+        let suite = read(
+            "[defaults]\nbssplit = \"4k/50:8k/50\"\nrandom_distribution = \"zipf:1.1\"\n\
+             [[workload]]\nrw = \"randread\"\nthinktime = \"2ms\"\nthinktime_blocks = 4\n\
+             [[workload]]\nname = \"w\"\nrw = \"randwrite\"\nbs = 512\niodepth = 1\n\
+             random_distribution = \"random\"\noffset_increment = \"25%\"\nthinktime = 7\n\
+             buffer_compress_percentage = 30\nrefill_buffers = true\n\
+             [[workload]]\nname = \"v\"\nrw = \"randrw\"\nbs = 512\nverify = true\n",
+        )
+        .unwrap();
+        let [split, writes, checked] = suite.workloads.as_slice() else { panic!("{suite:?}") };
+        assert_eq!((split.bs_bytes, split.unit_bytes(), split.thinktime_us), (8192, 4096, 2000));
+        assert_eq!((split.thinktime_blocks, split.name.as_str()), (4, "randread-split-qd1"));
+        assert_eq!(split.random_distribution.to_string(), "zipf:1.1");
+        assert_eq!((&writes.bssplit, writes.thinktime_us), (&None, 7), "its own bs goes first");
+        assert_eq!(writes.offset_increment, Amount::Percent(25));
+        let buffers = Buffers { zero: false, compress_percentage: 30, refill: true };
+        assert_eq!((writes.buffers, checked.verify, split.verify), (buffers, true, false));
+    }
+
+    #[test]
     fn without_a_name_it_has_the_files() {
         assert_eq!(read("[[workload]]\nrw = \"read\"\n").unwrap().name, "mine");
     }
@@ -204,6 +291,11 @@ mod tests {
             ("iodpeth = 3\n", 3, "iodpeth"),
             ("bs = \"4q\"\n", 3, "4q"),
             ("bs = \"50%\"\n", 3, "percentage"),
+            ("bssplit = \"4k/50\"\n", 3, "50 and not 100"),
+            ("random_distribution = \"zapf:1\"\n", 3, "no distribution"),
+            ("thinktime = -1\n", 3, "-1"),
+            ("thinktime = 5\nrate_iops = 7\n", 1, "--rate-iops"),
+            ("verify = true\nbssplit = \"4k:8k\"\n", 1, "overlap"),
             ("iodepth = -1\n", 3, "-1"),
             ("iodepth = 0\n", 1, "--iodepth 0"),
             ("[defaults]\nname = \"x\"\n", 4, "name"),

@@ -89,6 +89,19 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
         .ok_or_else(|| UnitError::TooLarge(text.to_owned()))
 }
 
+/// A time that is microseconds where it has no suffix, as fio's `thinktime`; in microseconds.
+///
+/// # Errors
+/// [`UnitError::Time`], [`UnitError::TooLarge`].
+pub fn parse_time_us(text: &str) -> Result<u64, UnitError> {
+    let is_bare = text.trim().bytes().all(|byte| byte.is_ascii_digit());
+    let time = match is_bare {
+        true => parse_time(&format!("{}us", text.trim()))?,
+        false => parse_time(text)?,
+    };
+    u64::try_from(time.as_micros()).map_err(|_| UnitError::TooLarge(text.to_owned()))
+}
+
 /// A stretch of a target: bytes, or a percentage of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
@@ -246,6 +259,16 @@ mod tests {
             assert_eq!(parse_time(text), Err(UnitError::Time(text.into())), "{text}");
         }
         assert!(matches!(parse_time("999999999999999d"), Err(UnitError::TooLarge(_))));
+    }
+
+    #[test]
+    fn times_in_microseconds() {
+        for (text, us) in [("100", 100), ("2ms", 2000), ("1s", 1_000_000), ("0", 0)] {
+            assert_eq!(parse_time_us(text), Ok(us), "{text}");
+        }
+        for text in ["", "x", "-1", "1.5"] {
+            assert!(parse_time_us(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -164,7 +164,8 @@ fn outlier_mark(rounds: &[RoundFigures]) -> Option<Mark> {
 
 /// The workload, and in words what makes it another than a plain one.
 fn task(workload: &Workload) -> Task {
-    let plain = Workload::new(workload.rw, workload.bs_bytes, workload.iodepth);
+    let plain = Workload::new(workload.rw, workload.bs_bytes, workload.iodepth)
+        .split(workload.bssplit.clone());
     let mut more = Vec::new();
     if workload.name != plain.name {
         more.push(super::name(&workload.name));
@@ -172,6 +173,8 @@ fn task(workload: &Workload) -> Task {
     if workload.fsync > 0 && workload.rw.writes() {
         more.push(format!("a flush every {} writes", workload.fsync));
     }
+    more.extend(workload.bssplit.as_ref().map(|split| format!("sizes {split}")));
+    more.extend(workload.peculiarities());
     if workload.offset != plain.offset {
         more.push(format!("from {}", workload.offset));
     }

@@ -2,10 +2,13 @@
 
 use super::Section;
 use crate::workload::arrivals::RateProcess;
+use crate::workload::buffers::Buffers;
+use crate::workload::distribution::Distribution;
 use crate::workload::rw::Rw;
 use crate::workload::spec::Workload;
+use crate::workload::split::BsSplit;
 use crate::workload::suite::{FileName, SuiteError, SuiteTiming};
-use crate::workload::units::{Amount, format_size, parse_time};
+use crate::workload::units::{Amount, format_size, parse_time, parse_time_us};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -34,6 +37,12 @@ pub(super) struct Job {
     seed: u64,
     rate_iops: Option<u32>,
     rate_process: RateProcess,
+    bssplit: Option<BsSplit>,
+    random_distribution: Distribution,
+    offset_increment: Amount,
+    thinktime_us: u64,
+    thinktime_blocks: u32,
+    buffers: Buffers,
     is_direct: bool,
     is_time_based: bool,
     /// What is done in another way, by key.
@@ -71,6 +80,12 @@ impl Default for Job {
             seed: 0,
             rate_iops: None,
             rate_process: RateProcess::Linear,
+            bssplit: None,
+            random_distribution: Distribution::Random,
+            offset_increment: Amount::default(),
+            thinktime_us: 0,
+            thinktime_blocks: 1,
+            buffers: Buffers::default(),
             is_direct: false,
             is_time_based: false,
             notes: Vec::new(),
@@ -101,7 +116,20 @@ impl Job {
         let value = value.ok_or("this key needs a value")?;
         match key {
             "rw" | "readwrite" => self.rw = value.parse().map_err(|error| format!("{error}"))?,
-            "bs" | "blocksize" => self.bs_bytes = self.block_size(value)?,
+            "bs" | "blocksize" => self.block_size(value)?,
+            "bssplit" => {
+                let split = BsSplit::parse(value, |size| self.bytes(size));
+                self.bssplit = Some(split.map_err(|error| error.to_string())?);
+            }
+            "random_distribution" => {
+                self.random_distribution = value.parse().map_err(|error| format!("{error}"))?;
+            }
+            "offset_increment" => self.offset_increment = self.amount(value)?,
+            "thinktime" => {
+                self.thinktime_us = parse_time_us(value).map_err(|error| error.to_string())?;
+            }
+            "thinktime_blocks" => self.thinktime_blocks = self.count(value)?,
+            "buffer_compress_percentage" => self.buffers.compress_percentage = percent(value)?,
             "iodepth" => self.iodepth = self.count(value)?,
             "numjobs" => self.numjobs = self.count(value)?,
             "rwmixread" => self.rwmixread = percent(value)?,
@@ -168,6 +196,8 @@ impl Job {
             | "disable_bw" => {
                 on()?;
             }
+            "zero_buffers" => self.buffers.zero = on()?,
+            "refill_buffers" => self.buffers.refill = on()?,
             // Nothing is cached, so that there is nothing to drop.
             "invalidate" => {
                 on()?;
@@ -270,8 +300,14 @@ impl Job {
             seed: self.seed,
             rate_iops: self.rate_iops,
             rate_process: self.rate_process,
+            random_distribution: self.random_distribution.clone(),
+            offset_increment: self.offset_increment,
+            thinktime_us: self.thinktime_us,
+            thinktime_blocks: self.thinktime_blocks,
+            buffers: self.buffers,
             ..Workload::new(self.rw, self.bs_bytes, self.iodepth)
-        };
+        }
+        .split(self.bssplit.clone());
         workload.check().map_err(|error| error.to_string())?;
         Ok(workload)
     }
@@ -291,25 +327,32 @@ impl Job {
         if self.rate_iops.is_some() {
             notes.push("rate_iops is an open load here: latencies run from when an I/O was due, where fio's run from when it was sent".to_owned());
         }
-        if self.numjobs > 1 && !self.rw.is_random() {
+        if self.numjobs > 1
+            && !self.rw.is_random()
+            && matches!(self.offset_increment, Amount::Bytes(0) | Amount::Percent(0))
+        {
             notes.push("numjobs of a sequential pattern: fio starts all at the same place, nvpoll gives each a share of its own".to_owned());
         }
         notes
     }
 
-    fn block_size(&self, value: &str) -> Result<u32, String> {
+    /// One size, or one of reads and one of writes.
+    fn block_size(&mut self, value: &str) -> Result<(), String> {
+        let size = |text: &str| {
+            let bytes = self.bytes(text)?;
+            u32::try_from(bytes)
+                .map_err(|_| format!("a block size of {} is too large", format_size(bytes)))
+        };
         let mut sizes = value.split(',').filter(|part| !part.is_empty());
-        let first = self.bytes(sizes.next().unwrap_or_default())?;
-        for other in sizes {
-            if self.bytes(other)? != first {
-                return Err(
-                    "reads and writes of different sizes are not possible; give them a job each"
-                        .to_owned(),
-                );
-            }
+        let read = size(sizes.next().unwrap_or_default())?;
+        let write = sizes.next().map(size).transpose()?.unwrap_or(read);
+        // The third is of trims, which there are none of.
+        if let Some(trim) = sizes.next() {
+            size(trim)?;
         }
-        u32::try_from(first)
-            .map_err(|_| format!("a block size of {} is too large", format_size(first)))
+        self.bs_bytes = read.max(write);
+        self.bssplit = (read != write).then(|| BsSplit::sizes(read, write));
+        Ok(())
     }
 
     fn amount(&self, value: &str) -> Result<Amount, String> {

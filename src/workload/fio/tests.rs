@@ -61,6 +61,24 @@ fn suffixes_follow_kb_base_wherever_it_stands() {
 }
 
 #[test]
+fn sizes_places_times_and_buffers() {
+    let job = one("rw=randrw\nbs=4k,8k\nrandom_distribution=zipf:1.2\nthinktime=100\n\
+                   thinktime_blocks=8\nrefill_buffers\nbuffer_compress_percentage=40\n\
+                   offset_increment=1m")
+    .unwrap();
+    assert_eq!((job.bs_bytes, job.unit_bytes()), (8192, 4096));
+    assert_eq!(job.bssplit.as_ref().map(ToString::to_string).as_deref(), Some("4k/100,8k/100"));
+    assert_eq!(job.random_distribution.to_string(), "zipf:1.2");
+    assert_eq!((job.thinktime_us, job.thinktime_blocks), (100, 8));
+    assert_eq!(job.offset_increment, Amount::Bytes(1 << 20));
+    assert_eq!((job.buffers.refill, job.buffers.compress_percentage), (true, 40));
+    // The suffixes are fio's there, too.
+    let split = one("rw=read\nbssplit=1kib/50:4k/50").unwrap().bssplit.unwrap();
+    assert_eq!((split.bytes_min(), split.bytes_max()), (1000, 4096));
+    assert_eq!(one("rw=read\nbs=4k,4k").unwrap().bssplit, None);
+}
+
+#[test]
 fn what_is_not_followed_is_an_error_with_file_line_and_key() {
     for (keys, line, what) in [
         ("rw=read\nblocksise=4k", 3, "blocksise=4k: nvpoll does not know this key"),
@@ -69,7 +87,11 @@ fn what_is_not_followed_is_an_error_with_file_line_and_key() {
         ("direct=0", 2, "page cache"),
         ("buffered=1", 2, "page cache"),
         ("bs=4q", 2, "bs=4q: \"4q\" is no number"),
-        ("bs=4k,8k", 2, "different sizes"),
+        ("bs=4k,8q", 2, "no number"),
+        ("bssplit=4k/50", 2, "50 and not 100"),
+        ("random_distribution=zoned_abs:50/1m:50/2m", 2, "no distribution"),
+        ("thinktime=x", 2, "no time"),
+        ("zero_buffers=2", 2, "0 or 1"),
         ("rw=trim", 2, "no access pattern"),
         ("rw=randread:8", 2, "no access pattern"),
         ("rwmixread=101", 2, "0 to 100"),

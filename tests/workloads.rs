@@ -1,0 +1,164 @@
+//! What a workload may be beyond a plain pattern: sizes that differ, hot spots, think times, ranges of
+//! their own, content that is checked.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn nvpoll(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nvpoll")).args(arguments).output().unwrap()
+}
+
+fn row(arguments: &[&str]) -> Value {
+    let output = nvpoll(&[&["run"], arguments, &["--json", "-"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    result["rows"][0].clone()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let output = nvpoll(&[&["run", "null"], arguments].concat());
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Bandwidth of sizes that differ is counted, of each direction by itself.
+#[test]
+fn a_split_of_sizes() {
+    let row = row(&[
+        "soft:size=64m",
+        "--rw",
+        "randrw",
+        "--bssplit",
+        "4k/60:64k/40,8k",
+        "--iodepth",
+        "8",
+        "--number-ios",
+        "20000",
+    ]);
+    assert_eq!(
+        (&row["workload"]["bssplit"], &row["errors"]),
+        (&"4k/60:64k/40,8k/100".into(), &0.into())
+    );
+    assert_eq!(row["workload"]["bs"], 65536);
+    assert_eq!(row["workload"]["name"], "randrw-split-qd8");
+    let mean = |side: &Value| number(&side["bw_bytes"]["mean"]) / number(&side["iops"]["mean"]);
+    let reads = mean(&row["read"]) / (0.6 * 4096.0 + 0.4 * 65536.0);
+    assert!((reads - 1.0).abs() < 0.03, "{reads}");
+    assert!((mean(&row["write"]) - 8192.0).abs() < 0.01);
+    let both = number(&row["bw_bytes"]["mean"]);
+    let sum = number(&row["read"]["bw_bytes"]["mean"]) + number(&row["write"]["bw_bytes"]["mean"]);
+    assert!((both / sum - 1.0).abs() < 1e-9);
+}
+
+/// With 2 ms of thought after four I/Os at most 2,000 a second are possible; a busy machine does fewer.
+#[test]
+fn think_times() {
+    for target in ["null", "soft:size=64m"] {
+        let row = row(&[
+            target,
+            "--thinktime",
+            "2ms",
+            "--thinktime-blocks",
+            "4",
+            "--iodepth",
+            "2",
+            "--runtime",
+            "500ms",
+            "--ramp-time",
+            "0",
+        ]);
+        let iops = number(&row["iops"]["mean"]);
+        assert!((20.0..2050.0).contains(&iops), "{target}: {iops}");
+        // A soft drive's thread may be kept waiting by a busy machine.
+        let in_flight = number(&row["in_flight_mean"]);
+        assert!(target != "null" || in_flight < 1.0, "{target}: {in_flight}");
+        let marks = row["marks"].to_string();
+        assert!(!marks.contains("depth-not-kept") && !marks.contains("littles-law"), "{marks}");
+    }
+}
+
+#[test]
+fn distributions_and_ranges_run() {
+    for distribution in ["zipf:1.2", "pareto:0.2", "normal:10", "zoned:80/20:20/80"] {
+        let row = row(&["null", "--random-distribution", distribution, "--number-ios", "1000"]);
+        assert_eq!(row["workload"]["random_distribution"], distribution);
+        assert_eq!((&row["ios"], &row["errors"]), (&1000.into(), &0.into()));
+    }
+    let row = row(&[
+        "null",
+        "--rw",
+        "read",
+        "--numjobs",
+        "4",
+        "--offset-increment",
+        "25%",
+        "--number-ios",
+        "100",
+    ]);
+    assert_eq!((&row["ios"], &row["errors"]), (&400.into(), &0.into()));
+}
+
+/// Several workers at depth, mixed, with flushes: everything is what was written.
+#[test]
+fn content_is_checked() {
+    let row = row(&[
+        "soft:size=8m",
+        "--rw",
+        "randrw",
+        "--bs",
+        "4k",
+        "--iodepth",
+        "8",
+        "--numjobs",
+        "2",
+        "--fsync",
+        "16",
+        "--verify",
+        "--number-ios",
+        "4000",
+    ]);
+    let verified = &row["verified"];
+    assert!(verified["checked"].as_u64().unwrap() > 2000, "{verified}");
+    assert_eq!((&verified["wrong"], &verified["not_read"]), (&0.into(), &0.into()));
+    let flushes = row["flush"]["count"].as_u64().unwrap();
+    assert_eq!(row["ios"].as_u64().unwrap() + flushes, 8000, "what is read back does not count");
+}
+
+/// Nobody wrote the blocks of a new soft drive.
+#[test]
+fn wrong_content_is_named_and_fails_the_command() {
+    let output = nvpoll(&["run", "soft:size=8m", "--verify", "--number-ios", "10", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(1));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = &result["rows"][0];
+    assert_eq!(row["verified"]["wrong"], 10);
+    assert_eq!(result["rows"][0]["marks"][0]["kind"], "wrong-data");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("wrong data: 10 of 10 blocks"), "{errors}");
+    assert!(errors.contains("holds nothing that --verify wrote"), "{errors}");
+}
+
+#[test]
+fn what_cannot_be_done_together_is_refused() {
+    for (arguments, what) in [
+        (&["--bs", "4k", "--bssplit", "4k:8k"][..], "cannot be used with"),
+        (&["--bssplit", "4k/50:8k/20"][..], "70 and not 100"),
+        (&["--bssplit", "512:100"][..], "--bs 100"),
+        (&["--suite", "quick", "--bssplit", "4k:8k"][..], "cannot be used with"),
+        (&["--thinktime", "5", "--rate-iops", "10"][..], "--rate-iops"),
+        (&["--thinktime-blocks", "0"][..], "--thinktime-blocks 0"),
+        (&["--random-distribution", "zipf:-1"][..], "above 0"),
+        (&["--buffer-compress-percentage", "101"][..], "at most 100"),
+        (&["--verify", "--bssplit", "4k:8k"][..], "--verify: blocks of several sizes"),
+        (&["--verify", "--zero-buffers"][..], "--verify: it fills"),
+        (&["--verify"][..], "--verify keeps account"),
+        (&["--numjobs", "4", "--offset-increment", "50%"][..], "past the target's end"),
+    ] {
+        let message = refusal(arguments);
+        assert!(message.contains(what), "{arguments:?}: {message}");
+    }
+}
