@@ -14,5 +14,6 @@ mod life_cycle;
 mod machine;
 mod metadata;
 mod pattern;
+mod review;
 mod transports;
 mod waiting;
