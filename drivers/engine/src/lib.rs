@@ -36,7 +36,7 @@ mod waiting;
 pub mod windows;
 
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
-pub use nvpoll_nvme::Quirks;
+pub use nvpoll_nvme::{DoorbellMode, Quirks};
 pub use nvpoll_pci::soft::SoftOptions;
 pub use nvpoll_pci::{IommuInterface, TransportOptions, WaitMode};
 pub use options::{BadEngine, EngineChoice, KernelOption, KernelOptions};
@@ -82,7 +82,7 @@ pub struct OpenOptions {
     pub transport: TransportOptions,
     /// What an NVMe controller needs beyond the specification, instead of what is known of it.
     pub quirks: Option<Quirks>,
-    /// How a kernel engine runs.
+    /// How this engine is told to run.
     pub kernel: KernelOptions,
 }
 
@@ -257,6 +257,11 @@ pub trait Queue {
 
     /// Copies `tag`'s buffer from byte 0 to `data`; the tag is not in flight.
     fn copy_out(&self, tag: Tag, data: &mut [u8]);
+
+    /// Doorbell registers written so far; `None` where the engine has no doorbells of its own. Cold.
+    fn doorbell_writes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What is known of an engine without opening anything.
@@ -307,6 +312,18 @@ impl EngineInfo {
     /// Whether a drive has to be taken from the kernel for this engine.
     pub const fn takes_drive(&self) -> bool {
         self.driver.is_some()
+    }
+
+    /// Whether it writes a drive's doorbells by itself.
+    pub const fn has_doorbells(&self) -> bool {
+        let mut index = 0;
+        while index < self.options.len() {
+            if matches!(self.options[index], KernelOption::Doorbell) {
+                return true;
+            }
+            index += 1;
+        }
+        false
     }
 }
 

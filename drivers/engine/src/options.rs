@@ -1,7 +1,7 @@
-//! How the kernel's engines may be told to run: the options, which engine has which, and an engine
-//! with its options as a user writes it (`io_uring:iopoll+batch=8`).
+//! How an engine may be told to run: the options, which engine has which, and an engine with its
+//! options as a user writes it (`io_uring:iopoll+batch=8`, `vfio:doorbell=each`).
 
-use crate::{EngineInfo, EngineKind, UnknownEngine};
+use crate::{DoorbellMode, EngineInfo, EngineKind, UnknownEngine};
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ const SQPOLL_IDLE_MS_MAX: u32 = 3_600_000;
 /// Largest batch: no queue is deeper.
 const BATCH_MAX: u32 = 1 << 16;
 
-/// One option of the kernel's engines.
+/// One option of an engine: all but the last are the kernel's engines'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelOption {
     /// Completions are polled for by the kernel, where the queue can.
@@ -29,11 +29,13 @@ pub enum KernelOption {
     Batch,
     /// Through the page cache.
     Buffered,
+    /// When the userspace driver writes doorbells.
+    Doorbell,
 }
 
 impl KernelOption {
-    /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 8] = [
+    /// The kernel's engines'.
+    pub const OF_KERNEL: [Self; 8] = [
         Self::Iopoll,
         Self::HybridIopoll,
         Self::Sqpoll,
@@ -42,6 +44,19 @@ impl KernelOption {
         Self::NoFixed,
         Self::Batch,
         Self::Buffered,
+    ];
+
+    /// All of them, in the order in which they are written.
+    pub const ALL: [Self; 9] = [
+        Self::Iopoll,
+        Self::HybridIopoll,
+        Self::Sqpoll,
+        Self::SqpollIdle,
+        Self::SqpollCpu,
+        Self::NoFixed,
+        Self::Batch,
+        Self::Buffered,
+        Self::Doorbell,
     ];
 
     /// Its name, as in `--name` and behind an engine's colon.
@@ -55,6 +70,7 @@ impl KernelOption {
             Self::NoFixed => "no-fixed",
             Self::Batch => "batch",
             Self::Buffered => "buffered",
+            Self::Doorbell => "doorbell",
         }
     }
 
@@ -87,7 +103,7 @@ impl KernelOption {
     }
 }
 
-/// How the kernel's engines run. The default is what makes each fastest without help from outside.
+/// How an engine runs. The default is what makes each fastest without help from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KernelOptions {
     /// [`KernelOption::Iopoll`].
@@ -106,6 +122,8 @@ pub struct KernelOptions {
     pub batch: Option<u32>,
     /// [`KernelOption::Buffered`].
     pub buffered: bool,
+    /// [`KernelOption::Doorbell`]; the default is the mode's own.
+    pub doorbell: Option<DoorbellMode>,
 }
 
 impl KernelOptions {
@@ -120,6 +138,7 @@ impl KernelOptions {
             KernelOption::NoFixed => self.no_fixed,
             KernelOption::Batch => self.batch.is_some(),
             KernelOption::Buffered => self.buffered,
+            KernelOption::Doorbell => self.doorbell.is_some(),
         }
     }
 
@@ -148,6 +167,7 @@ impl KernelOptions {
             no_fixed: self.no_fixed || others.no_fixed && may(KernelOption::NoFixed),
             batch: self.batch.or(others.batch.filter(|_| may(KernelOption::Batch))),
             buffered: self.buffered || others.buffered && may(KernelOption::Buffered),
+            doorbell: self.doorbell.or(others.doorbell.filter(|_| may(KernelOption::Doorbell))),
         }
         .completed()
     }
@@ -180,6 +200,10 @@ impl KernelOptions {
             KernelOption::Batch => {
                 self.batch = Some(number(1, BATCH_MAX, "a number of I/Os")?);
             }
+            KernelOption::Doorbell => {
+                let mode = value.ok_or_else(|| format!("{name} needs a value, as in {name}=each"));
+                self.doorbell = Some(mode?.parse()?);
+            }
             _ if value.is_some() => return Err(format!("{name} takes no value")),
             KernelOption::Iopoll => self.iopoll = true,
             KernelOption::HybridIopoll => self.hybrid = true,
@@ -201,6 +225,7 @@ impl KernelOptions {
                 KernelOption::SqpollIdle => self.sqpoll_idle_ms.map(|ms| format!("{name}={ms}")),
                 KernelOption::SqpollCpu => self.sqpoll_cpu.map(|cpu| format!("{name}={cpu}")),
                 KernelOption::Batch => self.batch.map(|batch| format!("{name}={batch}")),
+                KernelOption::Doorbell => self.doorbell.map(|mode| format!("{name}={mode}")),
                 option => self.has(option).then(|| name.to_owned()),
             }
         };
@@ -297,6 +322,8 @@ mod tests {
             "io_uring:sqpoll-idle=50+sqpoll-cpu=0",
             "psync:iopoll",
             "libaio:batch=4+buffered",
+            "soft:doorbell=each",
+            "vfio:doorbell=batch",
         ] {
             assert_eq!(parse(text).to_string(), text);
         }
@@ -320,6 +347,9 @@ mod tests {
             ("io_uring:batch", "batch needs a number"),
             ("io_uring:batch=0", "from 1 to"),
             ("io_uring:iopoll=1", "takes no value"),
+            ("io_uring:doorbell=each", "has no option \"doorbell\""),
+            ("vfio:doorbell", "doorbell=each"),
+            ("vfio:doorbell=twice", "there are batch, each"),
             ("io_uring:sqpoll-idle=4000000000", "milliseconds"),
         ] {
             let error = text.parse::<EngineChoice>().unwrap_err().to_string();
@@ -338,5 +368,6 @@ mod tests {
         assert_eq!(with("io_uring:batch=2"), "iopoll, batch=2");
         assert_eq!(with("psync"), "iopoll");
         assert_eq!(with("null"), "");
+        assert_eq!(with("soft:doorbell=each"), "doorbell=each");
     }
 }

@@ -5,11 +5,12 @@
 
 use crate::waiting::{Awaited, Waiting};
 use crate::{
-    Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions, Operation, OperationKind,
-    Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
+    Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOption, OpenOptions, Operation,
+    OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
 };
 use nvpoll_nvme::{
-    Controller, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError, QueuePair,
+    Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError,
+    QueuePair,
 };
 use nvpoll_pci::Function;
 use nvpoll_pci::soft::SoftFunction;
@@ -65,7 +66,7 @@ impl Openable for SoftFunction {
         driver: None,
         polls: true,
         depth_max: None,
-        options: &[],
+        options: &[KernelOption::Doorbell],
         waits: &WITHOUT_INTERRUPTS,
     };
 
@@ -88,7 +89,7 @@ impl Openable for VfioFunction {
         driver: Some("vfio-pci"),
         polls: true,
         depth_max: None,
-        options: &[],
+        options: &[KernelOption::Doorbell],
         waits: &WaitMode::ALL,
     };
 
@@ -111,7 +112,7 @@ impl Openable for UioFunction {
         driver: Some("uio_pci_generic"),
         polls: true,
         depth_max: None,
-        options: &[],
+        options: &[KernelOption::Doorbell],
         waits: &WITHOUT_INTERRUPTS,
     };
 
@@ -172,6 +173,7 @@ pub struct Userspace<F: Function> {
     namespace: Namespace,
     writable: bool,
     wait: WaitMode,
+    doorbells: DoorbellMode,
 }
 
 impl<F: Function> Userspace<F> {
@@ -200,7 +202,8 @@ impl<F: Openable> Engine for Userspace<F> {
         };
         let controller = Controller::open(function, opening).map_err(failed)?;
         let namespace = controller.namespace(options.namespace).map_err(failed)?;
-        Ok(Self { controller, namespace, writable: options.writable, wait })
+        let doorbells = options.kernel.doorbell.unwrap_or_default();
+        Ok(Self { controller, namespace, writable: options.writable, wait, doorbells })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -231,6 +234,7 @@ impl<F: Openable> Engine for Userspace<F> {
         let mut facts = vec![
             ("transport", self.controller.function().transport()),
             ("waiting", waiting_fact(self.wait).to_owned()),
+            ("doorbells", doorbell_fact(self.doorbells).to_owned()),
             ("model", text(&identity.model)),
             ("serial", text(&identity.serial)),
             ("firmware", text(&identity.firmware)),
@@ -264,6 +268,7 @@ impl<F: Openable> Engine for Userspace<F> {
         let options = PairOptions {
             depth: u16::try_from(shape.depth).map_err(|_| limit())?,
             io_bytes: shape.io_bytes,
+            doorbells: self.doorbells,
         };
         let pair = QueuePair::new(&self.controller, &self.namespace, options).map_err(failed)?;
         Ok(UserspaceQueue {
@@ -271,8 +276,8 @@ impl<F: Openable> Engine for Userspace<F> {
             block_log2: self.namespace.block_log2,
             io_bytes: shape.io_bytes,
             writable: self.writable,
-            patience: EMPTY_BEFORE_CHECK,
-            impatience: impatience(self.wait),
+            patience: patience(self.wait),
+            patience_full: patience(self.wait),
             waiting: Waiting::new(self.wait),
             rejected: Vec::with_capacity(shape.depth as usize),
         })
@@ -280,8 +285,8 @@ impl<F: Openable> Engine for Userspace<F> {
 }
 
 /// A queue that waits by itself is asked to as soon as it is empty.
-fn impatience(wait: WaitMode) -> u32 {
-    if wait == WaitMode::Poll { 1 } else { EMPTY_BEFORE_CHECK }
+fn patience(wait: WaitMode) -> u32 {
+    if wait == WaitMode::Poll { EMPTY_BEFORE_CHECK } else { 1 }
 }
 
 fn waiting_fact(wait: WaitMode) -> &'static str {
@@ -290,6 +295,13 @@ fn waiting_fact(wait: WaitMode) -> &'static str {
         WaitMode::Irq => "interrupts (MSI-X)",
         WaitMode::Hybrid => "hybrid: sleeps for half the mean wait, then polls",
         WaitMode::Adaptive => "adaptive: polls for 20 us, then sleeps until the interrupt (MSI-X)",
+    }
+}
+
+fn doorbell_fact(doorbells: DoorbellMode) -> &'static str {
+    match doorbells {
+        DoorbellMode::Batch => "one for all that a pass sends, one for all that it takes",
+        DoorbellMode::Each => "one for each I/O that is sent, one for each completion",
     }
 }
 
@@ -318,8 +330,8 @@ pub struct UserspaceQueue<F: Function> {
     /// Passes that may find nothing before there is something else to look at: the controller's
     /// health, or a refusal to report.
     patience: u32,
-    /// How much of it such a pass takes.
-    impatience: u32,
+    /// How many there are after one that found something.
+    patience_full: u32,
     // Cold from here on.
     waiting: Waiting,
     /// Tags of operations that were refused, to be reported by the next `reap`.
@@ -333,7 +345,7 @@ impl<F: Function> UserspaceQueue<F> {
         if self.rejected.len() < self.rejected.capacity() {
             self.rejected.push(tag);
         }
-        self.patience = self.impatience;
+        self.patience = 1;
     }
 
     /// The queue is empty, and patience has ended: because of a refusal, or because this queue waits
@@ -405,16 +417,22 @@ impl<F: Function> Queue for UserspaceQueue<F> {
         wait: Wait,
         sink: &mut impl FnMut(Tag, IoStatus),
     ) -> Result<u32, EngineError> {
-        if !self.pair.has_completion() {
-            self.patience = self.patience.wrapping_sub(self.impatience);
+        let mut first = self.pair.peek();
+        if first.is_none() {
+            self.patience = self.patience.wrapping_sub(1);
             if self.patience != 0 {
                 return Ok(0);
             }
             self.look_around(wait)?;
+            first = self.pair.peek();
         }
-        let reaped = self.pair.reap(&mut |tag, status| sink(Tag(tag), IoStatus::nvme(status)));
-        let mut count = reaped.map_err(|error| self.protocol_error(&error))?;
-        self.patience = EMPTY_BEFORE_CHECK;
+        let mut count = 0;
+        if let Some(first) = first {
+            let mut sink = |tag, status| sink(Tag(tag), IoStatus::nvme(status));
+            let reaped = self.pair.reap_from(first, &mut sink);
+            count = reaped.map_err(|error| self.protocol_error(&error))?;
+        }
+        self.patience = self.patience_full;
         while let Some(tag) = self.rejected.pop() {
             sink(tag, IoStatus::REJECTED);
             count += 1;
@@ -428,5 +446,9 @@ impl<F: Function> Queue for UserspaceQueue<F> {
 
     fn copy_out(&self, tag: Tag, data: &mut [u8]) {
         self.pair.copy_out(tag.0, data);
+    }
+
+    fn doorbell_writes(&self) -> Option<u64> {
+        Some(self.pair.doorbell_writes())
     }
 }

@@ -149,11 +149,28 @@ impl CompletionRing {
     /// # Errors
     /// The first of `each`, with its entry taken.
     #[inline(always)]
-    pub fn take<E>(&mut self, mut each: impl FnMut(u64) -> Result<(), E>) -> Result<u32, E> {
+    pub fn take<E>(&mut self, each: impl FnMut(u64) -> Result<(), E>) -> Result<u32, E> {
+        match self.peek() {
+            Some(first) => self.take_from(first, each),
+            None => Ok(0),
+        }
+    }
+
+    /// [`take`](Self::take) after [`peek`](Self::peek) returned `first`, which is not looked at again.
+    ///
+    /// # Errors
+    /// As of [`take`](Self::take).
+    #[inline(always)]
+    pub fn take_from<E>(
+        &mut self,
+        first: u64,
+        mut each: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<u32, E> {
         // A copy stays in registers, which a field does not beside stores to shared memory.
         let mut head = self.head;
         let mut taken = 0;
-        while let Some(upper) = take_completion(self.word(head, 1), head.phase) {
+        let mut upper = first;
+        loop {
             head.advance(self.words);
             taken += 1;
             if let Err(error) = each(upper) {
@@ -162,6 +179,10 @@ impl CompletionRing {
             }
             if head.at == self.head.at {
                 break;
+            }
+            match take_completion(self.word(head, 1), head.phase) {
+                Some(next) => upper = next,
+                None => break,
             }
         }
         self.head = head;

@@ -49,7 +49,7 @@ impl Layout {
         namespace: &Namespace,
         options: PairOptions,
     ) -> Result<Self, NvmeError> {
-        let PairOptions { depth, io_bytes } = options;
+        let PairOptions { depth, io_bytes, .. } = options;
         let block_bytes = namespace.block_bytes;
         if io_bytes == 0 || io_bytes % block_bytes != 0 || io_bytes > IO_BYTES_MAX {
             return Err(controller.limit(format!(

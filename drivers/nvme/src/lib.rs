@@ -37,7 +37,7 @@ pub use controller::{Controller, Options};
 pub use error::{NvmeError, ProtocolError};
 pub use metadata::{Metadata, MetadataPlace};
 pub use namespace::Namespace;
-pub use queue::{Io, PairOptions, QueuePair, Rejected};
+pub use queue::{DoorbellMode, Io, PairOptions, Posted, QueuePair, Rejected};
 pub use quirks::{KnownQuirk, Quirks};
 
 /// The driver's named limits.

@@ -11,6 +11,10 @@
 //! generation above the slot's number, so that a completion which comes late or twice names a
 //! generation that is not outstanding, and is caught.
 
+mod each;
+
+pub use each::DoorbellMode;
+
 use crate::controller::NotCreated;
 use crate::layout::{Layout, commands_max, pieces_of};
 use crate::metadata::MetadataLane;
@@ -29,6 +33,8 @@ pub struct PairOptions {
     pub depth: u16,
     /// Largest I/O in bytes, a multiple of the block size.
     pub io_bytes: u32,
+    /// When doorbells are written.
+    pub doorbells: DoorbellMode,
 }
 
 /// One I/O, in the namespace's units.
@@ -41,6 +47,10 @@ pub struct Io {
     /// Logical blocks; at least one, and without meaning for Flush.
     pub blocks: u32,
 }
+
+/// A completion that was seen and is not taken yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted(u64);
 
 /// An I/O that was not sent, because it does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,12 +78,19 @@ pub struct QueuePair<F: Function> {
     /// Blocks of an I/O of the full length.
     io_blocks: u32,
     qid: u16,
-    /// Most commands that an I/O of the full length is cut into.
-    pieces_max: u16,
+    /// A slot is a tag, and doorbells are rung a batch at a time.
+    is_plain: bool,
     rung: u32,
     tail: F::Doorbell,
     head: F::Doorbell,
-    // Cold from here on; the first two are empty where no I/O is cut.
+    /// Doorbell writes so far.
+    rings: u64,
+    // Cold from here on; `pieces` and `owners` are empty where no I/O is cut.
+    /// Most commands that an I/O of the full length is cut into.
+    pieces_max: u16,
+    doorbells: DoorbellMode,
+    /// `whole_lbas` where each command has its doorbell; that one is 0 then.
+    each_whole_lbas: u64,
     pieces: Box<[Pieces]>,
     /// By slot: the tag that it is a piece of.
     owners: Box<[u16]>,
@@ -104,7 +121,7 @@ impl<F: Function> QueuePair<F> {
     ) -> Result<Self, NvmeError> {
         let layout = Layout::new(controller, namespace, options)?;
         let qid = controller.take_queue_id()?;
-        Self::build(controller, namespace, &layout, qid).map_err(|not_created| {
+        Self::build(controller, namespace, &layout, qid, options.doorbells).map_err(|not_created| {
             // What the device may still hold is no free identifier.
             if not_created.device_let_go {
                 controller.free_queue_id(qid);
@@ -124,6 +141,7 @@ impl<F: Function> QueuePair<F> {
         namespace: &Namespace,
         layout: &Layout,
         qid: u16,
+        doorbells: DoorbellMode,
     ) -> Result<Self, NotCreated> {
         let Layout { tags, pieces_max, stride, entries, .. } = *layout;
         let buffers = controller.buffer(usize::from(tags) * stride)?;
@@ -147,6 +165,8 @@ impl<F: Function> QueuePair<F> {
         let prps = (0..tags * pieces_max).map(|slot| layout.prps(slot, &buffers, &lists));
         let slots = Slots::new(qid, layout.slot_mask, prps);
         let cut = if pieces_max > 1 { tags } else { 0 };
+        let whole_lbas = layout.whole_lbas(namespace);
+        let is_batch = doorbells == DoorbellMode::Batch;
         // The last step that can fail: from here on the device knows the memory, and dropping the
         // pair takes it back.
         let rings = ((entries, submissions.iova()), (entries, completions.iova()));
@@ -160,14 +180,18 @@ impl<F: Function> QueuePair<F> {
             completions,
             slots,
             blank: first_word(NvmOpcode::FLUSH, 0, namespace.nsid),
-            whole_lbas: layout.whole_lbas(namespace),
+            whole_lbas: if is_batch { whole_lbas } else { 0 },
             io_blocks_z: blocks_z(layout.io_blocks),
             io_blocks: layout.io_blocks,
             qid,
-            pieces_max,
+            is_plain: is_batch && pieces_max == 1,
             rung: 0,
             tail,
             head,
+            rings: 0,
+            pieces_max,
+            doorbells,
+            each_whole_lbas: if is_batch { 0 } else { whole_lbas },
             pieces: vec![Pieces { left: 0, status: Status::SUCCESS }; cut.into()].into(),
             owners: (0..cut).flat_map(|tag| (0..pieces_max).map(move |_| tag)).collect(),
             tags,
@@ -217,6 +241,20 @@ impl<F: Function> QueuePair<F> {
         lba: u64,
         blocks: u32,
     ) -> Result<(), Rejected> {
+        match self.doorbells {
+            DoorbellMode::Batch => self.push_any(tag, opcode, lba, blocks),
+            DoorbellMode::Each => self.push_each(tag, opcode, lba, blocks),
+        }
+    }
+
+    /// Stores the entries of any I/O.
+    fn push_any(
+        &mut self,
+        tag: u16,
+        opcode: NvmOpcode,
+        lba: u64,
+        blocks: u32,
+    ) -> Result<(), Rejected> {
         if opcode == NvmOpcode::FLUSH {
             return self.push_flush(tag);
         }
@@ -239,14 +277,26 @@ impl<F: Function> QueuePair<F> {
         let tail = self.submissions.tail();
         if tail != self.rung {
             self.rung = tail;
+            self.rings += 1;
             self.tail.ring(tail);
         }
     }
 
-    /// Whether a completion is there to [`reap`](Self::reap): the shortest look.
+    /// Doorbell writes so far, of both doorbells together.
+    pub fn doorbell_writes(&self) -> u64 {
+        self.rings
+    }
+
+    /// Whether a completion is there to [`reap`](Self::reap).
     #[inline(always)]
     pub fn has_completion(&self) -> bool {
         self.completions.peek().is_some()
+    }
+
+    /// The completion that is next to [`reap_from`](Self::reap_from), if it is there: the shortest look.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Posted> {
+        self.completions.peek().map(Posted)
     }
 
     /// Takes the completions that are there, at most a queue's worth, and reports each I/O that
@@ -256,41 +306,34 @@ impl<F: Function> QueuePair<F> {
     /// [`ProtocolError`] when a completion names no outstanding command: the run is void.
     #[inline(always)]
     pub fn reap(&mut self, sink: &mut impl FnMut(u16, Status)) -> Result<u32, ProtocolError> {
-        if self.pieces_max > 1 {
-            return self.reap_pieces(sink);
+        match self.peek() {
+            Some(first) => self.reap_from(first, sink),
+            None => Ok(0),
+        }
+    }
+
+    /// [`reap`](Self::reap) after [`peek`](Self::peek) saw `first`, which is not looked at again.
+    ///
+    /// # Errors
+    /// As of [`reap`](Self::reap).
+    #[inline(always)]
+    pub fn reap_from(
+        &mut self,
+        Posted(first): Posted,
+        sink: &mut impl FnMut(u16, Status),
+    ) -> Result<u32, ProtocolError> {
+        if !self.is_plain {
+            return self.reap_other(sink);
         }
         let Self { completions, slots, qid, .. } = self;
-        let taken = completions.take(|upper| {
+        let taken = completions.take_from(first, |upper| {
             let Some(tag) = slots.settle(upper) else { return Err(slots.stray(*qid, upper)) };
             sink(tag, Status::from_entry((upper >> 48) as u16));
             Ok(())
         })?;
-        if taken > 0 {
-            self.head.ring(completions.head());
-        }
+        self.rings += 1;
+        self.head.ring(completions.head());
         Ok(taken)
-    }
-
-    /// [`reap`](Self::reap) where I/Os are cut, so that a slot is not a tag.
-    #[inline(always)]
-    fn reap_pieces(&mut self, sink: &mut impl FnMut(u16, Status)) -> Result<u32, ProtocolError> {
-        let Self { completions, slots, pieces, owners, qid, .. } = self;
-        let mut reported = 0;
-        let taken = completions.take(|upper| {
-            let Some(slot) = slots.settle(upper) else { return Err(slots.stray(*qid, upper)) };
-            let tag = owners.get(usize::from(slot)).map_or(slot, |tag| *tag);
-            let status = Status::from_entry((upper >> 48) as u16);
-            if let Some(status) = pieces.get_mut(usize::from(tag)).and_then(|io| io.end_one(status))
-            {
-                sink(tag, status);
-                reported += 1;
-            }
-            Ok(())
-        })?;
-        if taken > 0 {
-            self.head.ring(completions.head());
-        }
-        Ok(reported)
     }
 
     /// Most commands that one I/O of the full length is cut into.

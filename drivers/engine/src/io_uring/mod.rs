@@ -45,7 +45,7 @@ impl Engine for IoUring {
         polls: false,
         depth_max: Some(ENTRIES_MAX),
         waits: &[],
-        options: &KernelOption::ALL,
+        options: &KernelOption::OF_KERNEL,
     };
 
     type Queue = IoUringQueue;

@@ -3,7 +3,7 @@
 
 use crate::spy::Log;
 use crate::support::*;
-use nvpoll_nvme::{Io, Rejected};
+use nvpoll_nvme::{DoorbellMode, Io, Rejected};
 use nvpoll_soft::{FaultAction, FaultRule, SoftController};
 use nvpoll_spec::{NvmOpcode, SubmissionEntry};
 use std::collections::{BTreeSet, VecDeque};
@@ -71,6 +71,7 @@ pub struct Model {
     log: Arc<Log>,
     soft: Arc<SoftController>,
     queue: u16,
+    is_each: bool,
     blocks: Range<u64>,
     block_bytes: u64,
     io_blocks: u32,
@@ -102,6 +103,7 @@ impl Model {
             log: Arc::clone(&bench.log),
             soft: Arc::clone(&bench.soft),
             queue,
+            is_each: bench.doorbells == DoorbellMode::Each,
             image: vec![0; ((blocks.end - blocks.start) * block_bytes) as usize],
             blocks,
             block_bytes,
@@ -207,6 +209,10 @@ impl Model {
         };
         assert_eq!(pushed, Ok(()), "tag {tag}, {io:?}");
         self.pushed.push_back(tag);
+        if self.is_each {
+            // The device has it by now, and may have completed it.
+            self.check_sent();
+        }
     }
 
     /// None of these may leave a trace: the next commands that the device sees are compared.
@@ -268,6 +274,10 @@ impl Model {
     fn kick(&mut self) {
         self.disturb();
         self.pair.kick();
+        self.check_sent();
+    }
+
+    fn check_sent(&mut self) {
         let mut sent: VecDeque<_> = self.log.take_commands(self.queue).into();
         while let Some(tag) = self.pushed.pop_front() {
             self.check_commands(tag, &mut sent);

@@ -3,7 +3,7 @@
 use crate::spy::Event;
 use crate::support::*;
 use nvpoll_nvme::limits::{COMMAND_BYTES_MAX, IO_BYTES_MAX};
-use nvpoll_nvme::{NvmeError, PairOptions, QueuePair, Rejected};
+use nvpoll_nvme::{DoorbellMode, NvmeError, PairOptions, QueuePair, Rejected};
 use nvpoll_soft::{FaultAction, FaultRule};
 use nvpoll_spec::{NvmOpcode, Status};
 use std::collections::BTreeSet;
@@ -114,6 +114,33 @@ fn one_doorbell_a_batch() {
     assert_eq!(bench.log.take_events(), [Event::Tail(1)]);
     assert_eq!(reap(&mut pair).len(), 8);
     assert_eq!(bench.log.take_events(), [Event::Head(1)]);
+    assert_eq!(pair.doorbell_writes(), 2);
+}
+
+#[test]
+fn one_doorbell_for_each_command_and_completion() {
+    for (io_blocks, pieces) in [(1, 1), (40, 3)] {
+        let mut bench = Bench::new(options("soft:size=1M,mdts=8k,stepped"));
+        bench.doorbells = DoorbellMode::Each;
+        let mut pair = bench.pair(8, io_blocks);
+        assert_eq!(pair.pieces_max(), pieces);
+        bench.log.take_events();
+        pair.push_whole(0, NvmOpcode::READ, 0).unwrap();
+        pair.push(1, write(2048 - u64::from(io_blocks), io_blocks)).unwrap();
+        pair.push(2, read(5, 1)).unwrap();
+        pair.push(3, FLUSH).unwrap();
+        assert_eq!(bench.log.take_events(), [Event::Tail(1); 4], "each I/O is on its way");
+        for io in [read(0, io_blocks), read(2048, io_blocks), read(0, io_blocks + 1)] {
+            assert_eq!(pair.push(0, io), Err(Rejected));
+        }
+        assert_eq!(pair.push_whole(8, NvmOpcode::READ, 0), Err(Rejected));
+        pair.kick();
+        assert_eq!(bench.log.take_events(), [], "nothing is left to tell");
+        assert_eq!(reap(&mut pair).len(), 4);
+        let completions = 2 * usize::from(pieces) + 2;
+        assert_eq!(bench.log.take_events(), vec![Event::Head(1); completions]);
+        assert_eq!(pair.doorbell_writes(), 4 + completions as u64);
+    }
 }
 
 /// Two entries, the least that a queue may have: the ring wraps with each I/O, and in the end the
@@ -188,7 +215,7 @@ fn the_longest_io_moves_every_byte() {
 fn what_does_not_fit_says_what_would() {
     let bench = Bench::new(options("soft:size=1G,mqes=32,mdts=16k,lba=4k,stepped"));
     let refused = |depth, io_bytes| {
-        let options = PairOptions { depth, io_bytes };
+        let options = PairOptions { depth, io_bytes, doorbells: DoorbellMode::Batch };
         match QueuePair::new(&bench.controller, &bench.namespace, options) {
             Err(NvmeError::Limit { reason, .. }) => reason,
             other => panic!("depth {depth}, {io_bytes} bytes: {other:?}"),

@@ -1,7 +1,9 @@
 //! What the tests share: a soft controller under watch, patterns, random numbers, patience.
 
 use crate::spy::{Log, Spy};
-use nvpoll_nvme::{Controller, Io, Namespace, NvmeError, Options, PairOptions, QueuePair};
+use nvpoll_nvme::{
+    Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, QueuePair,
+};
 use nvpoll_pci::soft::SoftFunction;
 use nvpoll_soft::{SoftController, SoftOptions};
 use nvpoll_spec::{NvmOpcode, Status};
@@ -26,6 +28,8 @@ pub struct Bench {
     pub namespace: Namespace,
     pub log: Arc<Log>,
     pub soft: Arc<SoftController>,
+    /// Of the pairs that are made.
+    pub doorbells: DoorbellMode,
 }
 
 impl Bench {
@@ -40,7 +44,7 @@ impl Bench {
         let namespace = controller.namespace(1).unwrap();
         log.take_events();
         log.take_commands(0);
-        Self { controller, namespace, log, soft }
+        Self { controller, namespace, log, soft, doorbells: DoorbellMode::Batch }
     }
 
     pub fn pair(&self, depth: u16, io_blocks: u32) -> Pair {
@@ -49,7 +53,11 @@ impl Bench {
 
     pub fn try_pair(&self, depth: u16, io_blocks: u32) -> Result<Pair, NvmeError> {
         let io_bytes = io_blocks * self.namespace.block_bytes;
-        QueuePair::new(&self.controller, &self.namespace, PairOptions { depth, io_bytes })
+        QueuePair::new(
+            &self.controller,
+            &self.namespace,
+            PairOptions { depth, io_bytes, doorbells: self.doorbells },
+        )
     }
 
     /// Takes the driver away; the controller stays.

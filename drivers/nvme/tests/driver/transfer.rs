@@ -2,6 +2,7 @@
 
 use crate::model::{Model, command_blocks_max};
 use crate::support::*;
+use nvpoll_nvme::DoorbellMode;
 use nvpoll_soft::SoftOptions;
 use proptest::prelude::*;
 
@@ -18,6 +19,7 @@ struct Case {
     io_blocks: u32,
     blocks: u64,
     stepped: bool,
+    each: bool,
     seed: u64,
 }
 
@@ -44,8 +46,8 @@ fn mqes() -> impl Strategy<Value = u32> {
 fn case(stepped: bool) -> impl Strategy<Value = Case> {
     let stride = prop_oneof![4 => Just(0u8), 3 => 1u8..8, 1 => 8u8..=15];
     let mdts = prop_oneof![4 => 1u8..=5, 2 => 6u8..=10, 1 => Just(0u8)];
-    (9u8..=16, mdts, stride, mqes(), 1u16..70, length(), 0u64..40, any::<u64>()).prop_map(
-        move |(block_log2, mdts, stride, mqes, depth, length, more, seed)| {
+    (9u8..=16, mdts, stride, mqes(), 1u16..70, length(), 0u64..40, (any::<bool>(), any::<u64>()))
+        .prop_map(move |(block_log2, mdts, stride, mqes, depth, length, more, (each, seed))| {
             let block_bytes = 1u32 << block_log2;
             // A transfer has to hold a block.
             let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(block_log2.saturating_sub(12)) };
@@ -64,9 +66,19 @@ fn case(stepped: bool) -> impl Strategy<Value = Case> {
             let depth = u64::from(depth).min((BYTES_MAX / io_bytes).max(1)) as u16;
             let wanted = u64::from(io_blocks) * (u64::from(depth) / 2 + 1) + more;
             let blocks = wanted.min((BYTES_MAX >> block_log2).max(u64::from(io_blocks) + 1));
-            Case { block_log2, mdts_log2, stride, mqes, depth, io_blocks, blocks, stepped, seed }
-        },
-    )
+            Case {
+                block_log2,
+                mdts_log2,
+                stride,
+                mqes,
+                depth,
+                io_blocks,
+                blocks,
+                stepped,
+                each,
+                seed,
+            }
+        })
 }
 
 fn check(case: &Case) {
@@ -80,7 +92,8 @@ fn check(case: &Case) {
         stepped: case.stepped,
         ..SoftOptions::default()
     };
-    let bench = Bench::new(soft);
+    let mut bench = Bench::new(soft);
+    bench.doorbells = if case.each { DoorbellMode::Each } else { DoorbellMode::Batch };
     let shape = (case.depth, case.io_blocks);
     let mut model = Model::new(&bench, 1, shape, 0..case.blocks, Random(case.seed));
     let io_bytes = u64::from(case.io_blocks) << case.block_log2;
