@@ -26,6 +26,16 @@ pub struct Plan {
     /// How drives are reached by the userspace driver.
     #[serde(default)]
     pub transport: Transport,
+    /// The stages of each I/O are timed on the userspace driver.
+    #[serde(default)]
+    pub instruments: bool,
+    /// Drives that one worker has a queue on.
+    #[serde(default = "one")]
+    pub drives_per_worker: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// How drives are reached by the userspace driver. Names stand in a file as on the command line; one
@@ -156,6 +166,8 @@ mod tests {
             timing: Timing { ramp_s: 0.5, runtime_s: 2.0, number_ios: None },
             cpus: String::new(),
             transport: Transport::default(),
+            instruments: false,
+            drives_per_worker: 1,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::workload::units::{Amount, parse_size, parse_time, parse_time_us};
 use crate::workload::{BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTiming, Workload};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
-    EngineChoice, IommuInterface, KernelOptions, Quirks, TransportOptions, WaitMode,
+    DoorbellMode, EngineChoice, IommuInterface, KernelOptions, Quirks, TransportOptions, WaitMode,
 };
 use nvpoll_host::UserDriver;
 use std::path::PathBuf;
@@ -338,6 +338,19 @@ pub struct CommonArgs {
     /// then sleeps until the interrupt)
     #[arg(long, value_name = "HOW", default_value_t = WaitMode::Poll)]
     pub wait: WaitMode,
+    /// When the userspace driver writes doorbells: batch (once for all that a pass sends, once for
+    /// all that it takes) or each (for every I/O and every completion); also behind an engine's
+    /// colon, as in vfio:doorbell=each [default: batch]
+    #[arg(long, value_name = "WHEN")]
+    pub doorbell: Option<DoorbellMode>,
+    /// Drives that one worker of the userspace driver has a queue on and polls in turn, each at
+    /// --iodepth
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub drives_per_worker: u32,
+    /// Time the stages of each I/O on the userspace driver (build, device, detect, reap) and show
+    /// them with the batches and what the instruments cost. A row says that it was measured so
+    #[arg(long)]
+    pub instruments: bool,
     /// How the kernel's engines run.
     #[command(flatten)]
     pub kernel: KernelArgs,
@@ -389,6 +402,7 @@ impl KernelArgs {
             no_fixed: self.no_fixed,
             batch: self.batch,
             buffered: self.buffered,
+            doorbell: None,
         }
         .completed()
     }
@@ -510,6 +524,11 @@ impl CommonArgs {
     pub fn transport(&self) -> Transport {
         let TransportArgs { iommu, unsafe_no_iommu, quirks } = self.transport;
         Transport { iommu, unsafe_no_iommu, wait: self.wait, quirks }
+    }
+
+    /// The engines' options that hold for the whole command.
+    pub fn engine_options(&self) -> KernelOptions {
+        KernelOptions { doorbell: self.doorbell, ..self.kernel.options() }
     }
 
     /// The processors to pin to.

@@ -47,6 +47,8 @@ pub fn run(args: &RunArgs) -> Done {
         timing: args.common.timing(asked.timing, TIMES_S.0, TIMES_S.1)?,
         cpus: args.common.cpu_list()?.to_string(),
         transport: args.common.transport(),
+        instruments: args.common.instruments,
+        drives_per_worker: args.common.drives_per_worker,
     };
     let names = args.targets.join(", ");
     let headline = format!("nvpoll run: engine {choice} on {names} ({why})");
@@ -70,6 +72,8 @@ pub fn compare(args: &CompareArgs) -> Done {
         timing: args.common.timing(asked.timing, times.0, times.1)?,
         cpus: args.common.cpu_list()?.to_string(),
         transport: args.common.transport(),
+        instruments: args.common.instruments,
+        drives_per_worker: args.common.drives_per_worker,
     };
     let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };
     let columns = match &scratch {
@@ -165,7 +169,7 @@ fn columns(
 
 /// Each engine with the options of the whole command that it has.
 fn with_flags(choices: &[EngineChoice], common: &CommonArgs) -> Result<Vec<EngineChoice>, Failure> {
-    let flags: KernelOptions = common.kernel.options();
+    let flags: KernelOptions = common.engine_options();
     let has = |option: &KernelOption| {
         choices.iter().any(|choice| choice.kind.info().options.contains(option))
     };
@@ -250,6 +254,8 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
         }
     }
     check_waiting(plan, columns)?;
+    check_instruments(plan, columns)?;
+    check_workers(plan, columns)?;
     check_json(common.json.as_deref(), columns)?;
     if plan.writes() {
         let mut subjects: Vec<(EngineKind, &Subject)> = Vec::new();
@@ -263,6 +269,48 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
         preflight::check_writes(host, &subjects, &common.destroy_data, &opening)?;
     }
     Ok(())
+}
+
+/// A worker of several drives polls them; an engine that sleeps on one would leave the others waiting.
+fn check_workers(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
+    if plan.drives_per_worker == 1 {
+        return Ok(());
+    }
+    if plan.transport.wait != WaitMode::Poll {
+        let wait = plan.transport.wait;
+        return Err(Failure::usage(format!(
+            "--drives-per-worker: one worker cannot sleep on several drives; leave out --wait {wait}"
+        )));
+    }
+    if plan.workloads.iter().any(|workload| workload.verify) {
+        return Err(Failure::usage(
+            "--drives-per-worker: content is checked by a worker for each drive; leave out --verify",
+        ));
+    }
+    match columns.iter().map(|column| column.kind).find(|kind| !kind.info().has_doorbells()) {
+        None => Ok(()),
+        Some(kind) => Err(Failure::usage(format!(
+            "--drives-per-worker: engine {kind} has a worker for each drive; the userspace driver's (vfio, uio, soft) can share one"
+        ))),
+    }
+}
+
+/// Instruments time the stages of a queue that is polled by the userspace driver.
+fn check_instruments(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
+    if !plan.instruments {
+        return Ok(());
+    }
+    if !columns.iter().any(|column| column.kind.info().has_doorbells()) {
+        return Err(Failure::usage(
+            "--instruments: no engine of this command has stages to time; the userspace driver's (vfio, uio, soft) have",
+        ));
+    }
+    match plan.transport.wait {
+        WaitMode::Poll => Ok(()),
+        wait => Err(Failure::usage(format!(
+            "--instruments: the stages are those of a queue that is polled; leave out --wait {wait}"
+        ))),
+    }
 }
 
 /// A way of waiting that no engine of the command has, or not all that have a choice, is not a run

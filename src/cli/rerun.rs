@@ -128,6 +128,10 @@ fn common(args: &RerunArgs, plan: &Plan, json: &Path) -> Result<CommonArgs, Fail
         option("--quirks", quirks.to_string().into());
     }
     args.destroy_data.iter().for_each(|serial| option("--destroy-data", serial.into()));
+    option("--drives-per-worker", plan.drives_per_worker.to_string().into());
+    if plan.instruments {
+        words.push("--instruments".into());
+    }
     if plan.transport.unsafe_no_iommu {
         words.push("--unsafe-no-iommu".into());
     }

@@ -5,8 +5,10 @@ use super::marks::{self, Mark};
 use super::model::{
     Drive, ErrorCount, Flushes, LatNs, Polls, RatioTo, Report, RoundSummary, Row, SCHEMA, Side,
 };
+use super::stages;
 use crate::measure::{
-    CpuUse, Direction, ErrorTally, Interval, Recorder, mean_interval, ratio, resolution,
+    CpuUse, Direction, Doorbells, ErrorTally, InstrumentsSeen, Interval, Recorder, mean_interval,
+    ratio, resolution,
 };
 use crate::run::Verified;
 use crate::workload::Workload;
@@ -59,6 +61,10 @@ pub struct RoundResult {
     pub in_flight_mean: Option<f64>,
     /// Looks at the completion queue; `None` where the engine does not poll.
     pub polls: Option<Polls>,
+    /// Doorbell writes; `None` where the engine has no doorbells.
+    pub doorbells: Option<Doorbells>,
+    /// What the instruments saw, where there were any.
+    pub instruments: Option<InstrumentsSeen>,
     /// I/Os a second of each drive, in the order of `ran.drives`; empty where nothing was measured.
     pub iops_by_drive: Vec<f64>,
     /// What was checked of the content; `None` where nothing was to be.
@@ -233,6 +239,8 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
         ios: merged.recorder.count_all(),
         elapsed_s: merged.elapsed_s,
         polls: merged.polls(),
+        doorbell_writes_per_io: merged.doorbell_writes_per_io(),
+        stages: stages::of(&merged.rounds, lat_ns(&merged.recorder, None, merged.ns_per_tick)),
         iops_by_drive: merged.by_drive(first.ran.drives.len()),
         read: mixed(Direction::Read),
         write: mixed(Direction::Write),
@@ -312,6 +320,12 @@ impl<'a> Merged<'a> {
             useful: sum.useful.saturating_add(polls.useful),
             empty: sum.empty.saturating_add(polls.empty),
         }))
+    }
+
+    fn doorbell_writes_per_io(&self) -> Option<f64> {
+        let writes = self.sum(|round| Some(round.doorbells?.writes as f64))?;
+        let ios = self.sum(|round| Some(round.doorbells?.ios as f64))?;
+        Some(writes / ios).filter(|per_io| per_io.is_finite())
     }
 
     /// IOPS of each of several drives, where each round has them.

@@ -77,6 +77,8 @@ pub enum MarkKind {
     KernelWorkers,
     /// Wine stood in for Windows.
     NotWindows,
+    /// The stages of each I/O were timed, which costs something.
+    Instruments,
     /// One that another version made.
     #[serde(untagged)]
     Other(String),
@@ -110,7 +112,7 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Mark> {
 pub(super) fn of_row(row: &Row) -> Vec<Mark> {
     [incomplete(row), errors(row), littles_law(row), depth(row), rate(row), short_run(row)]
         .into_iter()
-        .chain([few_samples(row)])
+        .chain([few_samples(row), super::stages::mark(row)])
         .flatten()
         .chain(stand_ins(&row.drives))
         .collect()

@@ -26,6 +26,7 @@ mod output;
 mod pairs;
 #[cfg(test)]
 mod sample;
+mod stages;
 pub mod table;
 
 pub use assemble::{Ran, RoundResult};
@@ -39,6 +40,6 @@ pub use marks::{Mark, MarkKind};
 pub use merged::Merged;
 pub use model::{
     Drive, DriveKind, ErrorCount, Flushes, LatNs, Percentiles, Polls, RatioTo, Report,
-    RoundSummary, Row, SCHEMA, Side,
+    RoundSummary, Row, SCHEMA, Side, StageNs, Stages,
 };
 pub use output::Format;

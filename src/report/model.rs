@@ -77,6 +77,12 @@ pub struct Row {
     pub elapsed_s: f64,
     /// Looks at the completion queue; `None` where the engine does not poll.
     pub polls: Option<Polls>,
+    /// Doorbell writes an I/O, of both doorbells together; `None` where the engine has none.
+    #[serde(default)]
+    pub doorbell_writes_per_io: Option<f64>,
+    /// Where the time of an I/O went; `None` without instruments.
+    #[serde(default)]
+    pub stages: Option<Stages>,
     /// IOPS of each drive, in the order of `drives`; empty for one drive, whose are the row's.
     #[serde(default)]
     pub iops_by_drive: Vec<Interval>,
@@ -283,6 +289,40 @@ pub struct Polls {
     pub useful: u64,
     /// That found nothing.
     pub empty: u64,
+}
+
+/// Where the time of an I/O went, by instruments.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stages {
+    /// I/Os that were timed.
+    pub ios: u64,
+    /// From the first entry of a batch until its doorbell was written.
+    pub build_ns: StageNs,
+    /// From there to the last look that found the completion missing.
+    pub device_ns: StageNs,
+    /// From there to the look that found it.
+    pub detect_ns: StageNs,
+    /// From there until the whole batch was taken.
+    pub reap_ns: StageNs,
+    /// The rest of the mean latency: the loop's own work between the stages.
+    pub loop_ns_mean: f64,
+    /// I/Os that a pass sent, on the mean.
+    pub batch_mean: f64,
+    /// What the instruments cost an I/O, measured on this machine in such batches.
+    pub cost_ns_per_io: f64,
+}
+
+/// One stage, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageNs {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 99 % took at most this long.
+    pub p99: u64,
+    /// Longest.
+    pub max: u64,
 }
 
 /// One direction of a mixed pattern.

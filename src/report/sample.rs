@@ -1,7 +1,7 @@
 //! A made-up comparison for the tests: three stacks, two workloads, three rounds.
 
 use super::*;
-use crate::measure::{CpuUse, Direction, Recorder};
+use crate::measure::{CpuUse, Direction, Doorbells, Recorder};
 use crate::workload::{Rw, Workload};
 use nvpoll_engine::IoStatus;
 use std::collections::BTreeMap;
@@ -78,6 +78,8 @@ pub fn round(round: u32, workload: &Workload, engine: &str, iops: u64, depth: u6
         cpu: cpu.per(ios),
         in_flight_mean: Some(depth as f64),
         polls: (engine == "vfio").then_some(Polls { useful: 1000, empty: 3000 }),
+        doorbells: (engine == "vfio").then_some(Doorbells { writes: 500, ios: 1000 }),
+        instruments: None,
         iops_by_drive: Vec::new(),
         complete: true,
         verified: None,

@@ -51,7 +51,8 @@ impl Locked {
 /// [`EngineError::Usage`] with what is needed and what there is.
 pub(super) fn check(plans: &[LanePlan]) -> Result<(), EngineError> {
     let needed = plans.iter().fold(0_u64, |sum, plan| {
-        let bytes = u64::from(plan.shape.depth) * u64::from(plan.shape.io_bytes);
+        let each = u64::from(plan.shape.depth) * u64::from(plan.shape.io_bytes);
+        let bytes = each.saturating_mul(plan.targets.len() as u64);
         sum.saturating_add(bytes)
     });
     match available() {

@@ -15,6 +15,8 @@ mod drive;
 mod extras;
 #[cfg_attr(windows, path = "hands_windows.rs")]
 mod hands;
+mod instruments;
+mod many;
 mod memory;
 mod one_by_one;
 mod paced;
@@ -27,16 +29,20 @@ pub use cpus::{CpuList, CpuListError};
 pub use drive::Lane;
 pub use extras::Extras;
 pub use hands::HostHands;
+pub use many::Many;
 pub use memory::Locked;
 pub use session::{Column, Hands, Observer, Outcome, run_plan};
 pub use verify::Verified;
 pub use window::{LaneResult, Window, limits};
 
-use crate::measure::{Clock, CpuUse, CpuWindow, Recorder};
+use crate::measure::{
+    Clock, CpuUse, CpuWindow, Doorbells, InstrumentsSeen, Recorder, StageRecorder,
+};
 use crate::workload::{Filler, Generator, Span, Workload};
+use instruments::Instrumented;
 use nvpoll_engine::{
-    Caution, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions, Queue,
-    QueueShape, Quirks, Tag, Target, TransportOptions, Visitor,
+    Caution, DoorbellMode, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions,
+    Queue, QueueShape, Quirks, Tag, Target, TransportOptions, Visitor,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -70,8 +76,19 @@ pub struct Job<'a> {
     pub transport: TransportOptions,
     /// What controllers need, where that was said.
     pub quirks: Option<Quirks>,
-    /// How a kernel engine runs.
+    /// How the engine is told to run.
     pub kernel: KernelOptions,
+    /// The stages of each I/O are timed, where the engine has doorbells.
+    pub instruments: bool,
+    /// Drives that one worker has a queue on, at least 1.
+    pub drives_per_worker: u32,
+}
+
+impl Job<'_> {
+    /// Whether each I/O has a doorbell write of its own.
+    fn is_each(&self) -> bool {
+        self.kernel.doorbell == Some(DoorbellMode::Each)
+    }
 }
 
 /// What one measurement saw.
@@ -91,6 +108,10 @@ pub struct Measurement {
     pub in_flight_mean: f64,
     /// Passes that found something, and that found nothing.
     pub polls: (u64, u64),
+    /// Doorbell writes of the whole run, ramp and drain included, where the engine has doorbells.
+    pub doorbells: Option<Doorbells>,
+    /// What the instruments saw, where there were any.
+    pub instruments: Option<InstrumentsSeen>,
     /// Processor time over the window.
     pub cpu: CpuUse,
     /// How the engine ran.
@@ -158,7 +179,8 @@ impl Visitor for Measure<'_, '_> {
 
 /// One lane, before it has a thread.
 struct LanePlan {
-    target: usize,
+    /// One, or several that one worker polls.
+    targets: std::ops::Range<usize>,
     shape: QueueShape,
     generator: Generator,
     /// Number among all lanes.
@@ -170,14 +192,25 @@ struct LanePlan {
 fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, EngineError> {
     let workload = job.workload;
     let mut plans = Vec::new();
-    for (target, engine) in engines.iter().enumerate() {
-        let geometry = engine.geometry(workload.bs_bytes);
-        let name = &job.targets[target].0;
+    let together = job.drives_per_worker.max(1) as usize;
+    for (index, drives) in engines.chunks(together).enumerate() {
+        let first = index * together;
         for worker in 0..workload.numjobs {
-            let span = check_fit::<E>(workload, worker, &geometry, name)?;
+            let fits = |(engine, (target, _)): (&E, &(Target, u32))| {
+                check_fit::<E>(workload, worker, &engine.geometry(workload.bs_bytes), target)
+            };
+            let targets = job.targets.iter().skip(first);
+            let spans: Vec<Span> =
+                drives.iter().zip(targets).map(fits).collect::<Result<_, _>>()?;
+            let Some((&span, others)) = spans.split_first() else { continue };
+            if others.iter().any(|other| *other != span) {
+                return Err(EngineError::Usage(
+                    "--drives-per-worker: the drives of one worker differ in size, and it uses the same stretch of each; give --size".to_owned(),
+                ));
+            }
             let stream = plans.len() as u32;
             plans.push(LanePlan {
-                target,
+                targets: first..first + drives.len(),
                 shape: QueueShape {
                     worker,
                     depth: workload.iodepth.min(E::INFO.depth_max.unwrap_or(u32::MAX)),
@@ -241,7 +274,29 @@ fn check_fit<E: Engine>(
     Ok(span)
 }
 
-type LaneOutcome = Result<(Recorder, LaneResult, Option<Verified>), EngineError>;
+/// What a lane's thread brings back.
+struct LaneSeen {
+    recorder: Recorder,
+    result: LaneResult,
+    doorbells: Option<Doorbells>,
+    stages: Option<StageRecorder>,
+    /// Of several drives, the I/Os that each completed, ramp included.
+    completed: Vec<u64>,
+    verified: Option<Verified>,
+}
+
+impl LaneSeen {
+    /// Which part of the I/Os was each drive's.
+    fn shares(&self) -> Vec<f64> {
+        let all = self.completed.iter().sum::<u64>();
+        match all {
+            0 => vec![1.0],
+            all => self.completed.iter().map(|own| *own as f64 / all as f64).collect(),
+        }
+    }
+}
+
+type LaneOutcome = Result<LaneSeen, EngineError>;
 
 /// Starts the lanes, gives them their window, and merges what they saw.
 fn run_lanes<E: Engine>(
@@ -262,9 +317,9 @@ fn run_lanes<E: Engine>(
             let (start, go) = mpsc::channel();
             starts.push(start);
             let (ready, clock) = (ready.clone(), clock.clone());
-            let engine = &engines[plan.target];
-            let world = World { workload: job.workload, run, control, progress };
-            handles.push(scope.spawn(move || lane(engine, plan, clock, &ready, &go, &world)));
+            let engines = engines.get(plan.targets.clone()).unwrap_or_default();
+            let world = World { job, run, control, progress };
+            handles.push(scope.spawn(move || lane(engines, plan, clock, &ready, &go, &world)));
         }
         drop(ready);
         let all_ready: bool =
@@ -318,7 +373,7 @@ fn run_id() -> u64 {
 
 /// What all lanes of a run share, and one's own progress.
 struct World<'a> {
-    workload: &'a Workload,
+    job: &'a Job<'a>,
     run: u64,
     control: &'a Control,
     progress: &'a Progress,
@@ -326,37 +381,80 @@ struct World<'a> {
 
 /// A lane's thread.
 fn lane<E: Engine>(
-    engine: &E,
+    engines: &[E],
     plan: &LanePlan,
     clock: Clock,
     ready: &Sender<bool>,
     go: &Receiver<Window>,
     world: &World<'_>,
 ) -> LaneOutcome {
-    let World { workload, run, control, progress } = world;
+    let workload = world.job.workload;
     if let Some(cpu) = plan.cpu {
         cpus::pin(cpu);
     }
-    let made = engine.queue(plan.shape).map(|mut queue| {
-        if workload.rw.writes() {
-            fill(&mut queue, plan, workload);
-        }
-        let extras = Extras::new(workload, &plan.generator, plan.stream, *run);
-        (queue, extras)
-    });
+    let make = |engine: &E| {
+        engine.queue(plan.shape).map(|mut queue| {
+            if workload.rw.writes() {
+                fill(&mut queue, plan, workload);
+            }
+            queue
+        })
+    };
+    let made: Result<Vec<E::Queue>, EngineError> = engines.iter().map(make).collect();
+    let extras = Extras::new(workload, &plan.generator, plan.stream, world.run);
     // Nobody listens any more only when another lane has failed.
     let _ = ready.send(made.is_ok());
-    let (mut queue, extras) = made?;
+    let mut queues = made?;
     let Ok(window) = go.recv() else {
         return Err(EngineError::Failed("another worker could not start".to_owned()));
     };
     let depth = plan.shape.depth.min(u16::MAX.into()) as u16;
-    let mut lane = Lane::new(clock, plan.generator.clone(), depth).with(extras);
-    let result = lane.drive(&mut queue, window, control, progress)?;
+    let too_many = || {
+        EngineError::Usage(format!(
+            "--drives-per-worker: {} x {depth} I/Os in flight are more than one worker keeps (65535); lower it or --iodepth",
+            engines.len()
+        ))
+    };
+    let tags = u16::try_from(queues.len() * usize::from(depth)).map_err(|_| too_many())?;
+    let lane = Lane::new(clock.clone(), plan.generator.clone(), tags).with(extras);
+    if let [queue] = &mut queues[..] {
+        return drive_lane::<E, _>(lane, queue, tags, clock, window, world);
+    }
+    // Compiled for those alone that can share a worker.
+    if const { !E::INFO.has_doorbells() } {
+        return Err(EngineError::Usage(format!(
+            "--drives-per-worker: engine {} has a worker for each drive",
+            E::INFO.name
+        )));
+    }
+    let mut many = Many::new(queues, depth).ok_or_else(too_many)?;
+    let seen = drive_lane::<E, _>(lane, &mut many, tags, clock, window, world)?;
+    Ok(LaneSeen { completed: many.completed().to_vec(), ..seen })
+}
+
+/// Runs a lane over its queue, with instruments or without.
+fn drive_lane<E: Engine, Q: Queue>(
+    mut lane: Lane,
+    queue: &mut Q,
+    depth: u16,
+    clock: Clock,
+    window: Window,
+    World { job, control, progress, .. }: &World<'_>,
+) -> LaneOutcome {
+    let (result, stages) = if const { E::INFO.has_doorbells() } && job.instruments {
+        let is_each = job.is_each();
+        let mut queue = Instrumented::new(queue, depth, window, clock, is_each);
+        let result = lane.drive(&mut queue, window, control, progress)?;
+        (result, Some(queue.into_seen()))
+    } else {
+        (lane.drive(queue, window, control, progress)?, None)
+    };
     progress.end();
-    lane.read_back(&mut queue, control)?;
-    let verified = lane.verified();
-    Ok((lane.into_recorder(), result, verified))
+    let of_run = |writes| Doorbells { writes, ios: progress.completed() };
+    let doorbells = queue.doorbell_writes().map(of_run);
+    lane.read_back(queue, control)?;
+    let (completed, verified) = (Vec::new(), lane.verified());
+    Ok(LaneSeen { recorder: lane.into_recorder(), result, doorbells, stages, completed, verified })
 }
 
 /// Fills each tag's buffer with bytes of its own.
@@ -427,14 +525,27 @@ fn merge<E: Engine>(
     let mut iops_by_target = vec![0.0; engines.len()];
     let (mut elapsed_s, mut in_flight_mean, mut polls, mut stopped) = (0.0f64, 0.0, (0, 0), false);
     let mut verified: Option<Verified> = None;
+    let (mut doorbells, mut stages) = (None::<Doorbells>, None::<StageRecorder>);
     for (plan, outcome) in plans.iter().zip(outcomes) {
-        let (seen, lane, checked) = outcome?;
-        if let Some(checked) = checked {
-            verified.get_or_insert_default().merge(&checked);
+        let lane = outcome?;
+        if let Some(checked) = &lane.verified {
+            verified.get_or_insert_default().merge(checked);
+        }
+        let shares = lane.shares();
+        let LaneSeen { recorder: seen, result: lane, doorbells: rung, stages: timed, .. } = lane;
+        if let Some(rung) = rung {
+            let sum = doorbells.get_or_insert_default();
+            sum.writes = sum.writes.saturating_add(rung.writes);
+            sum.ios = sum.ios.saturating_add(rung.ios);
+        }
+        if let Some(timed) = timed {
+            stages.get_or_insert_default().merge(&timed);
         }
         let lane_s = clock.to_s(lane.elapsed_ticks);
         if lane.elapsed_ticks > 0 {
-            iops_by_target[plan.target] += seen.count_all() as f64 / lane_s;
+            for (target, share) in iops_by_target[plan.targets.clone()].iter_mut().zip(shares) {
+                *target += share * seen.count_all() as f64 / lane_s;
+            }
             in_flight_mean += lane.in_flight_ticks as f64 / lane.elapsed_ticks as f64;
         }
         elapsed_s = elapsed_s.max(lane_s);
@@ -446,6 +557,7 @@ fn merge<E: Engine>(
     if rate > 0.0 {
         elapsed_s = recorder.count_all() as f64 / rate;
     }
+    let instruments = stages.map(|stages| instruments_seen(job, clock, stages)).transpose()?;
     Ok(Measurement {
         verified,
         ns_per_tick: clock.ns_per_tick(),
@@ -453,6 +565,8 @@ fn merge<E: Engine>(
         elapsed_s,
         in_flight_mean,
         polls,
+        doorbells,
+        instruments,
         cpu: cpu.unwrap_or_default().per(recorder.count_all()),
         facts: facts(engines),
         cautions: cautions(engines),
@@ -460,6 +574,17 @@ fn merge<E: Engine>(
         stopped,
         recorder,
     })
+}
+
+/// What the instruments saw, and what they cost in batches like these.
+fn instruments_seen(
+    job: &Job<'_>,
+    clock: &Clock,
+    stages: StageRecorder,
+) -> Result<InstrumentsSeen, EngineError> {
+    let batch = stages.batch_mean().unwrap_or(1.0).round().clamp(1.0, f64::from(u16::MAX));
+    let cost_ns_per_io = instruments::cost_ns_per_io(clock, batch as u16, job.is_each())?;
+    Ok(InstrumentsSeen { stages, cost_ns_per_io })
 }
 
 /// What speaks against the figures on any of the targets, each once.

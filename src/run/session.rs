@@ -203,6 +203,8 @@ impl Session<'_> {
             transport: self.plan.transport.options(),
             quirks: self.plan.transport.quirks,
             kernel: column.options,
+            instruments: self.plan.instruments,
+            drives_per_worker: self.plan.drives_per_worker,
         };
         let measurement =
             measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
@@ -284,6 +286,8 @@ fn measured_round(
         cpu: measurement.cpu,
         in_flight_mean: Some(measurement.in_flight_mean),
         polls,
+        doorbells: measurement.doorbells,
+        instruments: measurement.instruments,
         iops_by_drive: measurement.iops_by_target,
         complete: !measurement.stopped,
         verified: measurement.verified,
@@ -302,6 +306,8 @@ fn failed_round(round: u32, column: &Column, workload: &Workload, why: &str) -> 
         cpu: crate::measure::CpuUse::default(),
         in_flight_mean: None,
         polls: None,
+        doorbells: None,
+        instruments: None,
         iops_by_drive: Vec::new(),
         complete: false,
         verified: None,

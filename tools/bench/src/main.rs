@@ -16,7 +16,7 @@ mod driver;
 use anyhow::{Context, bail, ensure};
 use clap::{Parser, ValueEnum};
 use nvpoll::measure::Clock;
-use nvpoll::run::{Control, Lane, Progress, Window};
+use nvpoll::run::{Control, Lane, Many, Progress, Window};
 use nvpoll::workload::units::parse_size;
 use nvpoll::workload::{Generator, Rw, Workload};
 use nvpoll_engine::{
@@ -56,6 +56,12 @@ struct Cli {
     /// I/Os in flight.
     #[arg(long, default_value_t = 32)]
     iodepth: u32,
+    /// Queues on each drive, all polled by this one thread, each with its I/Os in flight.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    queues: u32,
+    /// Drives, likewise.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    drives: u32,
     /// A soft drive or a path; a stepped soft drive without data for the engine soft.
     #[arg(long)]
     target: Option<String>,
@@ -87,32 +93,53 @@ impl Visitor for &Cli {
     fn visit<E: Engine>(self) -> Self::Output {
         let target = self.target()?;
         let options = OpenOptions { writable: self.rw.writes(), ..OpenOptions::default() };
-        let engine = E::open(&target, &options)?;
-        let shape = QueueShape { worker: 0, depth: self.iodepth, io_bytes: self.bs };
-        let mut queue = engine.queue(shape)?;
-        let geometry = engine.geometry(self.bs);
+        let open = |_| E::open(&target, &options);
+        let engines = (0..self.drives).map(open).collect::<Result<Vec<E>, _>>()?;
+        let shape = |worker| QueueShape { worker, depth: self.iodepth, io_bytes: self.bs };
+        let of_drive = |engine| (0..self.queues).map(move |worker| E::queue(engine, shape(worker)));
+        let mut queues = engines.iter().flat_map(of_drive).collect::<Result<Vec<_>, _>>()?;
+        let geometry = engines.first().context("no drive")?.geometry(self.bs);
+        if let [queue] = &mut queues[..] {
+            return self.drive(queue, self.iodepth, &geometry);
+        }
+        if const { !E::INFO.has_doorbells() } {
+            bail!("engine {} has a worker for each queue", self.engine);
+        }
+        let depth = self.iodepth.saturating_mul(queues.len() as u32);
+        let many = Many::new(queues, u16::try_from(self.iodepth).context("--iodepth")?);
+        let mut many = many.context("more I/Os in flight than one worker keeps")?;
+        self.drive(&mut many, depth, &geometry)
+    }
+}
+
+impl Cli {
+    fn drive<Q: nvpoll_engine::Queue>(
+        &self,
+        queue: &mut Q,
+        depth: u32,
+        geometry: &Geometry,
+    ) -> anyhow::Result<()> {
         match self.part {
-            Part::Loop => self.whole_loop(&mut queue, &geometry),
-            Part::Driver => self.driver(&mut queue, &geometry),
+            Part::Loop => self.whole_loop(queue, depth, geometry),
+            Part::Driver => self.driver(queue, depth, geometry),
             Part::Poll => {
                 let start = Instant::now();
-                driver::poll_in_vain(&mut queue, self.ios)?;
+                driver::poll_in_vain(queue, self.ios)?;
                 self.print(start, "polls");
                 Ok(())
             }
         }
     }
-}
 
-impl Cli {
     fn whole_loop<Q: nvpoll_engine::Queue>(
         &self,
         queue: &mut Q,
+        depth: u32,
         geometry: &Geometry,
     ) -> anyhow::Result<()> {
         let workload = Workload::new(self.rw, self.bs, self.iodepth);
         let span = workload.span(geometry.size_bytes, geometry.block_bytes)?;
-        let depth = u16::try_from(self.iodepth).context("--iodepth")?;
+        let depth = u16::try_from(depth).context("--iodepth")?;
         let clock = Clock::new();
         let mut lane = Lane::new(clock.clone(), Generator::new(&workload, span, 0, 0), depth);
         let window = Window { opens: clock.now(), closes: u64::MAX, ios: self.ios };
@@ -138,10 +165,11 @@ impl Cli {
     fn driver<Q: nvpoll_engine::Queue>(
         &self,
         queue: &mut Q,
+        depth: u32,
         geometry: &Geometry,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
-        driver::batches(queue, self.ios, self.iodepth, self.bs, geometry.size_bytes)?;
+        driver::batches(queue, self.ios, depth, self.bs, geometry.size_bytes)?;
         self.print(start, "I/Os");
         Ok(())
     }
