@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::workload::Workload;
 use nvpoll_engine::{EngineChoice, EngineKind, OpenOptions, Target};
 use nvpoll_windows::disk::{self, Disk, Stack};
-use nvpoll_windows::{Name, Win32, Win32Error};
+use nvpoll_windows::{Calls, Name, Win32, Win32Error};
 use std::path::{Component, Path, PathBuf, Prefix};
 
 /// Windows as it is.
@@ -29,6 +29,9 @@ pub struct TakeOptions {
     /// Likewise.
     pub persistent: bool,
 }
+
+/// A disk's sector where Windows does not say: a multiple of every one in use.
+const UNTOLD_SECTOR_BYTES: u32 = 4096;
 
 /// What stands in when no target was named: the userspace driver, and Windows' engines.
 pub const STAND_INS: [EngineKind; 3] = [EngineKind::Soft, EngineKind::Iocp, EngineKind::IoRing];
@@ -125,7 +128,8 @@ pub(super) fn resolve(_host: &Host, name: &str) -> Result<Subject, Failure> {
 fn device(path: &Path) -> Result<What, Failure> {
     let (size_bytes, sector) =
         disk::size_of(&Win32, path).map_err(|error| not_opened(path, error))?;
-    Ok(What::Block { node: path.to_owned(), size_bytes, lba_bytes: sector.unwrap_or(1) })
+    let lba_bytes = sector.unwrap_or(UNTOLD_SECTOR_BYTES);
+    Ok(What::Block { node: path.to_owned(), size_bytes, lba_bytes })
 }
 
 fn not_opened(path: &Path, error: Win32Error) -> Failure {
@@ -197,38 +201,50 @@ pub fn check_writes(
     destroy_data: &[String],
     _opening: &OpenOptions,
 ) -> Result<(), Failure> {
-    for (_, subject) in subjects {
-        check_unused(subject)?;
-        let name = &subject.name;
-        let (identity, kind, lost) = match &subject.what {
-            What::Soft(_) | What::Null | What::File { is_scratch: true, .. } => continue,
-            What::File { .. } => (name.clone(), "name", "what the file holds".to_owned()),
-            What::Block { node, .. } => disk_identity(name, node)?,
-        };
-        if destroy_data.contains(&identity) {
-            continue;
+    subjects.iter().try_for_each(|(_, subject)| may_write(&Win32, subject, destroy_data))
+}
+
+/// Whether `subject` may be written, as `calls` have it.
+fn may_write<C: Calls>(
+    calls: &C,
+    subject: &Subject,
+    destroy_data: &[String],
+) -> Result<(), Failure> {
+    let name = &subject.name;
+    let (identity, kind, lost) = match &subject.what {
+        What::Soft(_) | What::Null | What::File { is_scratch: true, .. } => return Ok(()),
+        What::File { .. } => (name.clone(), "name", "what the file holds".to_owned()),
+        What::Block { node, .. } => {
+            is_unused(calls, name, node)?;
+            disk_identity(calls, name, node)?
         }
-        let given = match destroy_data {
-            [] => String::new(),
-            given => format!(" (--destroy-data {} names another)", given.join(", ")),
-        };
-        return Err(Failure::refused(format!(
-            "{name}: this workload writes, and its data would be lost: {lost}; to allow it, name the target by its {kind}: --destroy-data {identity}{given}"
-        )));
+    };
+    if destroy_data.contains(&identity) {
+        return Ok(());
     }
-    Ok(())
+    let given = match destroy_data {
+        [] => String::new(),
+        given => format!(" (--destroy-data {} names another)", given.join(", ")),
+    };
+    Err(Failure::refused(format!(
+        "{name}: this workload writes, and its data would be lost: {lost}; to allow it, name the target by its {kind}: --destroy-data {identity}{given}"
+    )))
 }
 
 /// What must be named to write a disk, what that is, and what would be lost.
-fn disk_identity(name: &str, node: &Path) -> Result<(String, &'static str, String), Failure> {
-    let disk = read_disk(name, node)?;
+fn disk_identity<C: Calls>(
+    calls: &C,
+    name: &str,
+    node: &Path,
+) -> Result<(String, &'static str, String), Failure> {
+    let disk = read_disk(calls, name, node)?;
     let lost = disk.contents();
     let serial = disk.serial.ok_or_else(|| {
         Failure::refused(format!(
             "{name}: this workload writes, and Windows does not say the disk's serial number, so that nobody can name it"
         ))
     })?;
-    let others = disk::all(&Win32).map_err(|error| unexamined(name, &error.to_string()))?;
+    let others = disk::all(calls).map_err(|error| unexamined(name, &error.to_string()))?;
     let twins = others.iter().filter(|other| other.serial.as_deref() == Some(&serial)).count();
     Ok(match twins {
         0 | 1 => (serial, "serial number", lost),
@@ -236,10 +252,10 @@ fn disk_identity(name: &str, node: &Path) -> Result<(String, &'static str, Strin
     })
 }
 
-fn read_disk(name: &str, node: &Path) -> Result<Disk, Failure> {
+fn read_disk<C: Calls>(calls: &C, name: &str, node: &Path) -> Result<Disk, Failure> {
     match Name::of(node) {
         Name::Disk(number) => {
-            Disk::read(&Win32, number).map_err(|error| unexamined(name, &error.to_string()))
+            Disk::read(calls, number).map_err(|error| unexamined(name, &error.to_string()))
         }
         _ => Err(Failure::refused(format!(
             "{name}: this workload writes, and a volume is mounted while Windows has it; write to a file on it, or to the whole disk once it is offline"
@@ -258,15 +274,124 @@ fn unexamined(name: &str, why: &str) -> Failure {
 /// # Errors
 /// Refused, with what does or could not be told.
 pub fn check_unused(subject: &Subject) -> Result<(), Failure> {
-    let What::Block { node, .. } = &subject.what else { return Ok(()) };
-    let name = &subject.name;
-    let disk = read_disk(name, node)?;
+    match &subject.what {
+        What::Block { node, .. } => is_unused(&Win32, &subject.name, node),
+        _ => Ok(()),
+    }
+}
+
+fn is_unused<C: Calls>(calls: &C, name: &str, node: &Path) -> Result<(), Failure> {
+    let disk = read_disk(calls, name, node)?;
     if disk.is_read_only == Some(true) {
         return Err(Failure::refused(format!(
             "{name}: Windows has it read-only; `Set-Disk -Number {} -IsReadOnly $false` in an elevated PowerShell",
             disk.number
         )));
     }
-    disk::check_unused(&Win32, &disk)
+    disk::check_unused(calls, &disk)
         .map_err(|why| Failure::refused(format!("{name}: this workload writes, and {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nvpoll_windows::{Fake, FakeDisk, Volume};
+
+    fn disk(number: u32, serial: &str) -> FakeDisk {
+        FakeDisk {
+            path: disk::path_of(number).display().to_string(),
+            data: vec![0; 1 << 20],
+            sector_bytes: 512,
+            number: Some(number),
+            service: Some("nvmedisk".to_owned()),
+            serial: serial.to_owned(),
+            identify: true,
+            attributes: Some(1),
+            layout: Some((1, 3)),
+            ..FakeDisk::default()
+        }
+    }
+
+    fn block(path: &str) -> Subject {
+        let what = What::Block { node: path.into(), size_bytes: 1 << 20, lba_bytes: 512 };
+        Subject::new(path, what)
+    }
+
+    fn refusal(fake: &Fake, path: &str, given: &[&str]) -> Option<String> {
+        let given: Vec<String> = given.iter().map(ToString::to_string).collect();
+        may_write(fake, &block(path), &given).err().map(|failure| {
+            assert_eq!(failure.exit_status(), 3, "{failure}");
+            failure.text
+        })
+    }
+
+    const FIRST: &str = r"\\.\PhysicalDrive1";
+
+    #[test]
+    fn an_unused_disk_is_written_when_its_serial_number_is_named_and_only_then() {
+        let fake = Fake::new(vec![disk(1, "S1"), disk(2, "S10")]);
+        let text = refusal(&fake, FIRST, &[]).unwrap();
+        assert!(text.contains("--destroy-data S1") && text.contains("a GPT with 3"), "{text}");
+        assert!(text.contains("(offline)"), "{text}");
+        let text = refusal(&fake, FIRST, &["S10", FIRST]).unwrap();
+        assert!(text.contains("names another"), "{text}");
+        assert_eq!(refusal(&fake, FIRST, &["S1"]), None);
+        let twins = Fake::new(vec![disk(1, "S1"), disk(2, "S1")]);
+        let text = refusal(&twins, FIRST, &["S1"]).unwrap();
+        assert!(text.contains("another disk here"), "{text}");
+        assert_eq!(refusal(&twins, FIRST, &[FIRST]), None);
+    }
+
+    #[test]
+    fn no_flag_lets_a_disk_be_written_that_is_used_or_could_not_be_examined() {
+        let volume = |extents| FakeDisk {
+            path: r"\\?\Volume{a}".to_owned(),
+            extents: Some(extents),
+            ..FakeDisk::default()
+        };
+        let listed =
+            || Ok(vec![Volume { name: r"\\?\Volume{a}".into(), mounts: vec![r"D:\".into()] }]);
+        let used = Fake::new(vec![disk(1, "S1"), volume(Ok(vec![1]))]);
+        used.lists(listed());
+        let text = refusal(&used, FIRST, &["S1"]).unwrap();
+        assert!(text.contains(r"the volume of D:\") && text.contains("IsOffline $true"), "{text}");
+        let unknown = Fake::new(vec![disk(1, "S1"), volume(Err(Win32Error::ACCESS_DENIED))]);
+        unknown.lists(listed());
+        let text = refusal(&unknown, FIRST, &["S1"]).unwrap();
+        assert!(text.contains("counts as in use"), "{text}");
+        let silent = Fake::new(vec![FakeDisk { attributes: None, ..disk(1, "S1") }]);
+        assert!(refusal(&silent, FIRST, &["S1"]).unwrap().contains("counts as in use"));
+        let locked = Fake::new(vec![FakeDisk { attributes: Some(3), ..disk(1, "S1") }]);
+        assert!(refusal(&locked, FIRST, &["S1"]).unwrap().contains("IsReadOnly $false"));
+        let text = refusal(&used, r"\\.\D:", &[r"\\.\D:"]).unwrap();
+        assert!(text.contains("a volume is mounted"), "{text}");
+        assert!(refusal(&Fake::default(), FIRST, &["S1"]).unwrap().contains("counts as in use"));
+    }
+
+    #[test]
+    fn a_column_says_which_stack_or_that_it_cannot_be_told() {
+        let on = |stack| Subject { below: Below { stack, ..Below::default() }, ..block(FIRST) };
+        let name = |kind: EngineKind, subjects: &[Subject]| stack_name(&kind.into(), subjects);
+        let (native, other) = (on(Some("native")), on(Some("non-native")));
+        assert_eq!(name(EngineKind::Iocp, std::slice::from_ref(&native)), "Windows native");
+        assert_eq!(name(EngineKind::Iocp, std::slice::from_ref(&other)), "Windows non-native");
+        assert_eq!(
+            name(EngineKind::IoRing, std::slice::from_ref(&native)),
+            "Windows native ioring"
+        );
+        let untold = "Windows (native or not: cannot be told)";
+        assert_eq!(name(EngineKind::Iocp, &[native, other]), untold);
+        assert_eq!(name(EngineKind::Iocp, &[on(None)]), untold);
+        assert_eq!(name(EngineKind::Soft, &[on(None)]), "userspace soft");
+    }
+
+    #[test]
+    fn a_disk_is_described_as_it_says() {
+        let fake = Fake::new(vec![disk(1, "S1")]);
+        let below = below_of(Disk::read(&fake, 1).unwrap());
+        assert_eq!((below.stack, below.is_nvme), (Some("native"), true));
+        let drive = Subject { below, ..block(FIRST) }.report_drive();
+        assert_eq!(drive.serial.as_deref(), Some("S1"));
+        assert_eq!(drive.kind, crate::report::DriveKind::Nvme);
+    }
 }
