@@ -32,6 +32,9 @@ pub struct Plan {
     /// Drives that one worker has a queue on.
     #[serde(default = "one")]
     pub drives_per_worker: u32,
+    /// Whether the targets are written until they are steady before anything is measured.
+    #[serde(default)]
+    pub precondition: bool,
 }
 
 fn one() -> u32 {
@@ -144,9 +147,9 @@ impl Plan {
         self.timing.number_ios.is_none().then(|| self.measurements() as f64 * each)
     }
 
-    /// Whether any workload writes.
+    /// Whether anything is written.
     pub fn writes(&self) -> bool {
-        self.workloads.iter().any(|workload| workload.rw.writes())
+        self.precondition || self.workloads.iter().any(|workload| workload.rw.writes())
     }
 }
 
@@ -168,6 +171,7 @@ mod tests {
             transport: Transport::default(),
             instruments: false,
             drives_per_worker: 1,
+            precondition: false,
         }
     }
 

@@ -162,3 +162,56 @@ fn what_cannot_be_done_together_is_refused() {
         assert!(message.contains(what), "{arguments:?}: {message}");
     }
 }
+
+/// Two writes of everything and random rounds until steady, by the first stack, and each row says
+/// whether its rounds were steady.
+#[test]
+fn targets_are_preconditioned() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("target");
+    std::fs::write(&file, vec![0; 1 << 20]).unwrap();
+    let file = file.to_str().unwrap();
+    let output = nvpoll(&[
+        "compare",
+        file,
+        "--engines",
+        "psync:buffered",
+        "--rounds",
+        "5",
+        "--runtime",
+        "50ms",
+        "--ramp-time",
+        "0",
+        "--rw",
+        "randread",
+        "--precondition",
+        "--destroy-data",
+        file,
+        "--json",
+        "-",
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let marks = result["marks"].as_array().unwrap();
+    let mark = marks.iter().find(|mark| mark["kind"] == "preconditioned").expect("it is said");
+    let text = mark["text"].as_str().unwrap();
+    assert!(text.contains("2 sequential writes of the whole range, then "), "{text}");
+    assert!(text.contains("steady: over the last 5 rounds"), "{text}");
+    let steady = &result["rows"][0]["steady"];
+    assert!(number(&steady["range_pct"]) >= 0.0 && steady["steady"].is_boolean(), "{steady}");
+    // Not one byte of what was there is left.
+    let content = std::fs::read(file).unwrap();
+    assert!(content.chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
+}
+
+#[test]
+fn preconditioning_needs_leave_and_something_that_lasts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("target");
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let run = ["run", file.to_str().unwrap(), "--engine", "psync:buffered", "--precondition"];
+    assert_eq!(nvpoll(&run).status.code(), Some(3), "not without --destroy-data");
+    assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 7));
+    let message = refusal(&["--precondition"]);
+    assert!(message.contains("new for each measurement"), "{message}");
+}

@@ -327,6 +327,10 @@ pub struct CommonArgs {
     /// name); everything on it is lost
     #[arg(long, value_name = "SERIAL")]
     pub destroy_data: Vec<String>,
+    /// Before the measurement write all of each target twice in order, then at random until it is
+    /// steady, in rounds of --runtime and 25 of them at most; a drive needs --destroy-data for it
+    #[arg(long)]
+    pub precondition: bool,
     /// The result as one JSON document, to a file or, as -, to stdout instead of the table
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,

@@ -49,6 +49,7 @@ pub fn run(args: &RunArgs) -> Done {
         transport: args.common.transport(),
         instruments: args.common.instruments,
         drives_per_worker: args.common.drives_per_worker,
+        precondition: args.common.precondition,
     };
     let names = args.targets.join(", ");
     let headline = format!("nvpoll run: engine {choice} on {names} ({why})");
@@ -74,6 +75,7 @@ pub fn compare(args: &CompareArgs) -> Done {
         transport: args.common.transport(),
         instruments: args.common.instruments,
         drives_per_worker: args.common.drives_per_worker,
+        precondition: args.common.precondition,
     };
     let scratch = if is_default { Some(Scratch::create(&args.scratch)?) } else { None };
     let columns = match &scratch {
@@ -256,6 +258,7 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
     check_waiting(plan, columns)?;
     check_instruments(plan, columns)?;
     check_workers(plan, columns)?;
+    check_precondition(plan, columns)?;
     check_json(common.json.as_deref(), columns)?;
     if plan.writes() {
         let mut subjects: Vec<(EngineKind, &Subject)> = Vec::new();
@@ -269,6 +272,19 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
         preflight::check_writes(host, &subjects, &common.destroy_data, &opening)?;
     }
     Ok(())
+}
+
+/// What is new for each measurement has no state that could be brought about.
+fn check_precondition(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
+    let mut subjects = columns.iter().flat_map(|column| &column.subjects);
+    let made_anew = |subject: &&Subject| matches!(subject.what, What::Soft(_) | What::Null);
+    match subjects.find(made_anew).filter(|_| plan.precondition) {
+        None => Ok(()),
+        Some(subject) => Err(Failure::usage(format!(
+            "--precondition: {} is new for each measurement, so that nothing lasts of what is written before; leave it out, or name a drive",
+            subject.name
+        ))),
+    }
 }
 
 /// A worker of several drives polls them; an engine that sleeps on one would leave the others waiting.
@@ -382,6 +398,9 @@ pub(super) fn execute(
     if let Some(seconds) = plan.seconds().filter(|_| plan.measurements() > 1) {
         tell!("{} measurements, about {}", plan.measurements(), minutes(seconds));
     }
+    if plan.precondition {
+        tell!("before that, all of each target is written, until it is steady");
+    }
     let save_round = |results: &[RoundResult]| {
         if let Some(file) = file
             && let Err(error) = assemble(results, false).save(file)
@@ -394,7 +413,8 @@ pub(super) fn execute(
     let outcome = run_plan(plan, columns, &cpus, control, &mut hands, &mut progress);
     progress.finish();
     let outcome = outcome?;
-    let report = assemble(&outcome.results, outcome.failures.is_empty());
+    let mut report = assemble(&outcome.results, outcome.failures.is_empty());
+    report.marks.extend(outcome.marks.iter().cloned());
     match common.json.as_deref() {
         Some(_) if to_stdout => {
             let json = report.to_json().map_err(|error| Failure::failed(error.to_string()))?;

@@ -16,6 +16,7 @@ mod littles;
 mod recorder;
 mod stages;
 mod stats;
+mod steady;
 
 pub use clock::Clock;
 pub use cpu::{CpuUse, CpuWindow};
@@ -27,3 +28,4 @@ pub use stages::{Doorbells, InstrumentsSeen, Stage, StageRecorder};
 pub use stats::{
     Interval, Ratio, mean_interval, median, outliers, ratio, ratio_independent, resolution,
 };
+pub use steady::{Steadiness, WINDOW_ROUNDS};

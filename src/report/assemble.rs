@@ -7,8 +7,8 @@ use super::model::{
 };
 use super::stages;
 use crate::measure::{
-    CpuUse, Direction, Doorbells, ErrorTally, InstrumentsSeen, Interval, Recorder, mean_interval,
-    ratio, resolution,
+    CpuUse, Direction, Doorbells, ErrorTally, InstrumentsSeen, Interval, Recorder, Steadiness,
+    mean_interval, ratio, resolution,
 };
 use crate::run::Verified;
 use crate::workload::Workload;
@@ -231,6 +231,7 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
         cpu: merged.cpu(),
         in_flight_mean: merged.weighted(|round| round.in_flight_mean),
         in_flight_asked: first.in_flight_asked(),
+        steady: merged.steadiness(),
         verified: verified(rounds),
         errors: errors.total(),
         error_kinds: error_kinds(&errors),
@@ -290,6 +291,12 @@ impl<'a> Merged<'a> {
     fn interval(&self, figure: impl Fn(&RoundResult) -> Option<f64>) -> Option<Interval> {
         let samples: Option<Vec<f64>> = self.rounds.iter().map(|round| figure(round)).collect();
         mean_interval(&samples?)
+    }
+
+    /// Whether the last rounds' I/Os a second are steady.
+    fn steadiness(&self) -> Option<Steadiness> {
+        let iops: Option<Vec<f64>> = self.rounds.iter().map(|round| round.iops(None)).collect();
+        Steadiness::of(&iops?)
     }
 
     /// Mean of a figure over the measured time; `None` when a round lacks it.

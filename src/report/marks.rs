@@ -37,6 +37,10 @@ pub enum MarkKind {
     DepthNotKept,
     /// More or less than the rate that was asked for.
     RateMissed,
+    /// The rounds still move too much, or in one direction.
+    NotSteady,
+    /// What was written before the measurement.
+    Preconditioned,
     /// Reads of blocks that nobody ever wrote.
     NeverWritten,
     /// Ran on something else than the first row, and is not compared with it.
@@ -112,7 +116,7 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Mark> {
 pub(super) fn of_row(row: &Row) -> Vec<Mark> {
     [incomplete(row), errors(row), littles_law(row), depth(row), rate(row), short_run(row)]
         .into_iter()
-        .chain([few_samples(row), super::stages::mark(row)])
+        .chain([few_samples(row), super::stages::mark(row), not_steady(row)])
         .flatten()
         .chain(stand_ins(&row.drives))
         .collect()
@@ -211,6 +215,11 @@ fn short_run(row: &Row) -> Option<Mark> {
          some milliseconds, and a drive's caches take seconds to fill"
     );
     (shortest < ROUND_S_MIN).then(|| Mark::new(MarkKind::ShortRun, text))
+}
+
+fn not_steady(row: &Row) -> Option<Mark> {
+    let seen = row.steady.filter(|seen| !seen.steady)?;
+    Some(Mark::new(MarkKind::NotSteady, seen.sentence()))
 }
 
 fn few_samples(row: &Row) -> Option<Mark> {

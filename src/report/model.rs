@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::marks::Mark;
-use crate::measure::{CpuUse, Interval, LatencySummary};
+use crate::measure::{CpuUse, Interval, LatencySummary, Steadiness};
 use crate::run::Verified;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -92,6 +92,9 @@ pub struct Row {
     pub write: Option<Side>,
     /// Flushes, where there were any.
     pub flush: Option<Flushes>,
+    /// Whether the last rounds were steady; `None` where there are too few to say.
+    #[serde(default)]
+    pub steady: Option<Steadiness>,
     /// What was checked of the content; `None` where nothing was to be.
     #[serde(default)]
     pub verified: Option<Verified>,

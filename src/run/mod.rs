@@ -20,6 +20,7 @@ mod many;
 mod memory;
 mod one_by_one;
 mod paced;
+mod precondition;
 mod session;
 mod verify;
 mod window;
@@ -129,7 +130,7 @@ pub struct Measurement {
 /// Live figures, some times a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Live {
-    /// Part of ramp and window that has passed, 0 to 1.
+    /// Part of ramp and window that has passed, or of the I/Os that are to be done, 0 to 1.
     pub part: f64,
     /// I/Os a second since the last call.
     pub iops: f64,
@@ -503,7 +504,11 @@ fn watch(
             if let Err(reason) = (look.check)() {
                 control.stop_because(reason.to_string());
             }
-            live(Live { part: (elapsed.as_secs_f64() / whole.as_secs_f64()).min(1.0), iops });
+            let part = match timing.number_ios {
+                Some(ios) => completed as f64 / (ios as f64 * progress.len() as f64),
+                None => elapsed.as_secs_f64() / whole.as_secs_f64(),
+            };
+            live(Live { part: part.min(1.0), iops });
         }
         let to_edge = if opened { whole } else { ramp }.saturating_sub(elapsed);
         let pause = if by_count { Duration::from_millis(1) } else { to_edge };

@@ -41,6 +41,8 @@ pub struct Outcome {
     pub results: Vec<RoundResult>,
     /// What failed, a line each; empty when all was measured.
     pub failures: Vec<String>,
+    /// What is to be said of the whole.
+    pub marks: Vec<Mark>,
 }
 
 /// Takes the drives that a column needs, and gives them back.
@@ -111,6 +113,9 @@ impl Session<'_> {
         hands: &mut dyn Hands,
         observer: &mut dyn Observer,
     ) -> Result<(), Failure> {
+        if self.plan.precondition {
+            self.precondition(columns, hands, observer)?;
+        }
         for round in 1..=self.plan.rounds {
             for index in self.plan.order(round) {
                 let Some(column) = columns.get(index) else { continue };
@@ -120,6 +125,36 @@ impl Session<'_> {
                 self.column(round, column, hands, observer)?;
             }
             observer.round_done(&self.outcome.results);
+        }
+        Ok(())
+    }
+
+    /// By the first stack of each list of targets.
+    fn precondition(
+        &mut self,
+        columns: &[Column],
+        hands: &mut dyn Hands,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
+        let names = |column: &Column| {
+            column.subjects.iter().map(|subject| subject.name.clone()).collect::<Vec<_>>()
+        };
+        let mut done: Vec<Vec<String>> = Vec::new();
+        for column in columns {
+            if done.contains(&names(column)) || self.control.is_stopped() {
+                continue;
+            }
+            done.push(names(column));
+            hands.ready(column, observer)?;
+            let targets = hands.targets(column)?;
+            let mut run = |workload: &Workload, timing, live: &mut dyn FnMut(Live)| {
+                let job =
+                    Job { timing, instruments: false, ..self.job(column, &targets, workload) };
+                Ok(measure(column.kind, &job, self.control, live)?)
+            };
+            let round_s = self.plan.timing.runtime_s;
+            let mark = super::precondition::precondition(&mut run, round_s, observer)?;
+            self.outcome.marks.extend(mark);
         }
         Ok(())
     }
@@ -195,8 +230,20 @@ impl Session<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Measurement, Failure> {
         let targets = hands.targets(column)?;
-        let job = Job {
-            targets: &targets,
+        let job = self.job(column, &targets, workload);
+        let measurement =
+            measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
+        Ok(measurement)
+    }
+
+    fn job<'b>(
+        &'b self,
+        column: &Column,
+        targets: &'b [(Target, u32)],
+        workload: &'b Workload,
+    ) -> Job<'b> {
+        Job {
+            targets,
             workload,
             timing: self.plan.timing,
             cpus: self.cpus,
@@ -205,10 +252,7 @@ impl Session<'_> {
             kernel: column.options,
             instruments: self.plan.instruments,
             drives_per_worker: self.plan.drives_per_worker,
-        };
-        let measurement =
-            measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
-        Ok(measurement)
+        }
     }
 
     /// Keeps a column that could not be made ready as failed, and goes on with the others.

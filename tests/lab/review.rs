@@ -84,8 +84,8 @@ fn result_is_whole(result: &Value) {
         let iops = number(&row["iops"]["mean"]);
         assert_eq!(drives.len(), 2, "{name}");
         assert!((drives.iter().sum::<f64>() / iops - 1.0).abs() < 0.01, "{name}: {drives:?}");
-        // The machine behind the lab may be too slow for large blocks, never too fast for the throttle.
-        assert!(iops > 0.0 && iops < 2.0 * THROTTLE * 1.1, "{name}: {iops}");
+        // The machine behind the lab may be too slow for large blocks; a throttle lets what it held back go at once.
+        assert!(iops > 0.0 && iops < 2.0 * THROTTLE * 1.5, "{name}: {iops}");
         let in_flight = number(&row["in_flight_mean"]);
         assert!((in_flight / 64.0 - 1.0).abs() < 0.05, "{name}: {in_flight} of two times 32");
     }

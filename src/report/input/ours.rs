@@ -1,7 +1,7 @@
 //! Results of this program.
 
 use super::{Input, InputRow};
-use crate::measure::{Interval, mean_interval, outliers};
+use crate::measure::{Interval, WINDOW_ROUNDS, mean_interval, outliers};
 use crate::report::figures::rate;
 use crate::report::marks::{Mark, MarkKind};
 use crate::report::merged::{
@@ -10,6 +10,7 @@ use crate::report::merged::{
 };
 use crate::report::model::{LatNs, Percentiles, Report, RoundSummary, Row, Side};
 use crate::workload::Workload;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A result as rows of a report.
@@ -73,7 +74,7 @@ fn row(row: &Row) -> InputRow {
         ios: Some(row.ios),
         elapsed_s: Some(row.elapsed_s),
         polls: row.polls,
-        facts: row.facts.clone(),
+        facts: facts(row),
         marks: row.marks.clone(),
         ..Figures::new(&super::name(&row.stack))
     };
@@ -160,6 +161,19 @@ fn outlier_mark(rounds: &[RoundFigures]) -> Option<Mark> {
         outside.join(", ")
     );
     (!outside.is_empty()).then(|| Mark::new(MarkKind::OutlierRound, text))
+}
+
+/// How the engine ran, and whether the rounds were steady.
+fn facts(row: &Row) -> BTreeMap<String, String> {
+    let text = match (row.steady, row.rounds.len()) {
+        (Some(seen), _) => seen.sentence(),
+        (None, rounds) => {
+            format!("not known: it takes {WINDOW_ROUNDS} rounds, and here are {rounds}")
+        }
+    };
+    let mut facts = row.facts.clone();
+    facts.entry("steady state".to_owned()).or_insert(text);
+    facts
 }
 
 /// The workload, and in words what makes it another than a plain one.
