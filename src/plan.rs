@@ -2,7 +2,7 @@
 
 use crate::run::Timing;
 use crate::workload::Workload;
-use nvpoll_engine::{IommuInterface, OpenOptions, Quirks, TransportOptions, WaitMode};
+use nvpoll_engine::{IommuInterface, NumaPolicy, OpenOptions, Quirks, TransportOptions, WaitMode};
 use serde::{Deserialize, Serialize};
 
 /// Everything that a run or a comparison does.
@@ -53,6 +53,9 @@ pub struct Transport {
     /// How completions are waited for: `poll`, `irq`, `hybrid` or `adaptive`.
     #[serde(default, with = "as_text")]
     pub wait: WaitMode,
+    /// Where memory and workers are to be: `near` or `any`.
+    #[serde(default, with = "as_text")]
+    pub numa: NumaPolicy,
     /// What the controllers need beyond the specification, where that was said instead of taken
     /// from what is known.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "as_text::option")]
@@ -66,6 +69,7 @@ impl Transport {
             iommu: self.iommu,
             allow_no_iommu: self.unsafe_no_iommu,
             wait: self.wait,
+            numa: self.numa,
         }
     }
 
@@ -202,6 +206,7 @@ mod tests {
             iommu: IommuInterface::Iommufd,
             unsafe_no_iommu: true,
             wait: WaitMode::Hybrid,
+            numa: NumaPolicy::Any,
             quirks: Some(Quirks::ONE_COMMAND),
         };
         let text = serde_json::to_string(&plan).unwrap();

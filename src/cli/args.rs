@@ -7,7 +7,8 @@ use crate::workload::units::{Amount, parse_size, parse_time, parse_time_us};
 use crate::workload::{BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTiming, Workload};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
-    DoorbellMode, EngineChoice, IommuInterface, KernelOptions, Quirks, TransportOptions, WaitMode,
+    DoorbellMode, EngineChoice, IommuInterface, KernelOptions, NumaPolicy, Quirks,
+    TransportOptions, WaitMode,
 };
 use nvpoll_host::UserDriver;
 use std::path::PathBuf;
@@ -342,6 +343,11 @@ pub struct CommonArgs {
     /// then sleeps until the interrupt)
     #[arg(long, value_name = "HOW", default_value_t = WaitMode::Poll)]
     pub wait: WaitMode,
+    /// On a machine with several NUMA nodes: near (the userspace driver's memory on the drive's node,
+    /// workers of every engine on its processors first) or any (memory where the workers run, which
+    /// take the processors in their order)
+    #[arg(long, value_name = "POLICY", default_value_t = NumaPolicy::Near)]
+    pub numa: NumaPolicy,
     /// When the userspace driver writes doorbells: batch (once for all that a pass sends, once for
     /// all that it takes) or each (for every I/O and every completion); also behind an engine's
     /// colon, as in vfio:doorbell=each [default: batch]
@@ -527,7 +533,7 @@ impl CommonArgs {
     /// How drives are reached and waited for.
     pub fn transport(&self) -> Transport {
         let TransportArgs { iommu, unsafe_no_iommu, quirks } = self.transport;
-        Transport { iommu, unsafe_no_iommu, wait: self.wait, quirks }
+        Transport { iommu, unsafe_no_iommu, wait: self.wait, numa: self.numa, quirks }
     }
 
     /// The engines' options that hold for the whole command.

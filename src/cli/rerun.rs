@@ -123,6 +123,7 @@ fn common(args: &RerunArgs, plan: &Plan, json: &Path) -> Result<CommonArgs, Fail
         option("--cpus", cpus.into());
     }
     option("--iommu", plan.transport.iommu.name().into());
+    option("--numa", plan.transport.numa.name().into());
     option("--wait", plan.transport.wait.name().into());
     if let Some(quirks) = &plan.transport.quirks {
         option("--quirks", quirks.to_string().into());

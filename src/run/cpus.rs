@@ -61,6 +61,44 @@ impl CpuList {
     }
 }
 
+/// Deals a list's processors to workers, those of a drive's NUMA node first; when all are dealt, it
+/// starts over.
+pub(super) struct Dealer<'a> {
+    list: &'a CpuList,
+    dealt: Vec<bool>,
+    /// A node's processors.
+    of_node: fn(u32) -> CpuList,
+}
+
+impl<'a> Dealer<'a> {
+    /// Over `list`.
+    pub(super) fn new(list: &'a CpuList) -> Self {
+        Self { list, dealt: vec![false; list.len()], of_node }
+    }
+
+    /// The next processor for a worker on a drive of `node`, or of none that matters.
+    pub(super) fn deal(&mut self, node: Option<u32>) -> Option<usize> {
+        if self.dealt.iter().all(|dealt| *dealt) {
+            self.dealt.fill(false);
+        }
+        let near = node.map_or_else(CpuList::default, self.of_node);
+        let free = || self.list.0.iter().enumerate().filter(|(place, _)| !self.dealt[*place]);
+        let next = free().find(|(_, cpu)| near.0.contains(cpu)).or_else(|| free().next());
+        let (place, cpu) = next?;
+        let cpu = *cpu;
+        self.dealt[place] = true;
+        Some(cpu)
+    }
+}
+
+/// The processors of a NUMA node (Documentation/ABI/stable/sysfs-devices-node); none where the system
+/// does not say.
+fn of_node(node: u32) -> CpuList {
+    let path = format!("/sys/devices/system/node/node{node}/cpulist");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+}
+
 /// Pins the calling thread. Where the system refuses, the thread runs unpinned, as it would without
 /// a list; the list was checked before.
 pub(super) fn pin(cpu: usize) {
@@ -145,6 +183,20 @@ mod tests {
         for text in ["", "a", "1-", "3-1", "0-99999999", "1,,2"] {
             assert!(text.parse::<CpuList>().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_nodes_processors_are_dealt_first() {
+        let list: CpuList = "0-7".parse().unwrap();
+        let of_node = |node| if node == 1 { CpuList(vec![4, 5, 6, 7]) } else { CpuList::default() };
+        let mut dealer = Dealer { of_node, ..Dealer::new(&list) };
+        let dealt: Vec<_> =
+            [Some(1), None, Some(1), Some(9), Some(1), Some(1), Some(1), None, Some(1)]
+                .into_iter()
+                .map(|node| dealer.deal(node).unwrap())
+                .collect();
+        assert_eq!(dealt, [4, 0, 5, 1, 6, 7, 2, 3, 4]);
+        assert_eq!(Dealer::new(&CpuList::default()).deal(Some(0)), None);
     }
 
     #[test]

@@ -194,8 +194,12 @@ fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, 
     let workload = job.workload;
     let mut plans = Vec::new();
     let together = job.drives_per_worker.max(1) as usize;
+    let mut dealer = cpus::Dealer::new(job.cpus);
     for (index, drives) in engines.chunks(together).enumerate() {
         let first = index * together;
+        let of_drive =
+            engines.get(first).and_then(|engine| engine.geometry(workload.bs_bytes).numa_node);
+        let node = job.transport.numa.node(of_drive);
         for worker in 0..workload.numjobs {
             let fits = |(engine, (target, _)): (&E, &(Target, u32))| {
                 check_fit::<E>(workload, worker, &engine.geometry(workload.bs_bytes), target)
@@ -219,7 +223,7 @@ fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, 
                 },
                 generator: Generator::new(workload, span, worker, stream),
                 stream,
-                cpu: job.cpus.nth(plans.len()),
+                cpu: dealer.deal(node),
             });
         }
     }

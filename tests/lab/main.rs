@@ -13,6 +13,7 @@ mod kernel_paths;
 mod life_cycle;
 mod machine;
 mod metadata;
+mod numa;
 mod pattern;
 mod review;
 mod transports;

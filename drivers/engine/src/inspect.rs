@@ -63,9 +63,10 @@ pub fn inspect(target: &Target, options: &OpenOptions) -> Result<Inspection, Eng
         Target::Soft(soft) => read(SoftFunction::open(soft).map_err(failed)?, options.quirks)?,
         #[cfg(target_os = "linux")]
         Target::Pci(address) => match nvpoll_pci::driver_of(*address).as_deref() {
-            Some("uio_pci_generic") => {
-                read(UioFunction::open(*address).map_err(failed)?, options.quirks)?
-            }
+            Some("uio_pci_generic") => read(
+                UioFunction::open(*address, options.transport).map_err(failed)?,
+                options.quirks,
+            )?,
             _ => {
                 let function = VfioFunction::open(*address, options.transport).map_err(failed)?;
                 read(function, options.quirks)?

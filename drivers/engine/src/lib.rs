@@ -38,7 +38,7 @@ pub mod windows;
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
 pub use nvpoll_nvme::{DoorbellMode, Quirks};
 pub use nvpoll_pci::soft::SoftOptions;
-pub use nvpoll_pci::{IommuInterface, TransportOptions, WaitMode};
+pub use nvpoll_pci::{IommuInterface, NumaPolicy, TransportOptions, WaitMode};
 pub use options::{BadEngine, EngineChoice, KernelOption, KernelOptions};
 pub use status::IoStatus;
 

@@ -120,9 +120,9 @@ impl Openable for UioFunction {
         kernel_has_driver("uio_pci_generic")
     }
 
-    fn open_target(target: &Target, _: &TransportOptions) -> Result<Self, EngineError> {
+    fn open_target(target: &Target, options: &TransportOptions) -> Result<Self, EngineError> {
         let Target::Pci(address) = target else { return Err(wrong_target("uio", target)) };
-        Self::open(*address).map_err(|error| EngineError::Failed(error.to_string()))
+        Self::open(*address, *options).map_err(|error| EngineError::Failed(error.to_string()))
     }
 }
 
@@ -242,6 +242,7 @@ impl<F: Openable> Engine for Userspace<F> {
             ("volatile write cache", cache),
         ];
         facts.extend(metadata);
+        facts.extend(self.controller.function().dma().placement().map(|text| ("memory", text)));
         if !self.controller.quirks().is_empty() {
             facts.push(("quirks", self.controller.quirks().to_string()));
         }

@@ -27,6 +27,11 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
         Ok((pages, Iovas::contiguous(iova)))
     }
 
+    /// Where the memory is that was allocated here, for the report; `None` where nothing was asked.
+    fn placement(&self) -> Option<String> {
+        None
+    }
+
     /// Takes the mapping at `iova` away. Returns whether the device has certainly lost it.
     fn unmap(&self, iova: u64, pages: &Pages) -> bool;
 }

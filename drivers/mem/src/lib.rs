@@ -16,6 +16,7 @@
 mod dma;
 mod iova;
 mod mapped;
+mod numa;
 mod pages;
 mod registers;
 mod ring;
@@ -23,6 +24,7 @@ mod ring;
 pub use dma::{DmaBuf, DmaSpace, Iovas};
 pub use iova::IovaSpace;
 pub use mapped::{MappedDoorbell, MappedRegisters};
+pub use numa::Placement;
 #[cfg(unix)]
 pub use pages::kernel_page_bytes;
 pub use pages::{PAGE_BYTES, Pages};

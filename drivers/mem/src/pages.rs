@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use crate::MemError;
+#[cfg(target_os = "linux")]
+use crate::numa::{is_huge_sized, prefer};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ const WORD: usize = size_of::<AtomicU64>();
 pub struct Pages {
     start: NonNull<AtomicU64>,
     bytes: usize,
+    is_huge: bool,
     /// The mapping that this is a part of; none where it is one of its own.
     whole: Option<Arc<Pages>>,
 }
@@ -36,24 +39,45 @@ impl Pages {
     /// # Errors
     /// [`MemError::Allocate`] when the kernel has none.
     pub fn new(bytes: usize) -> Result<Self, MemError> {
+        Self::base(bytes, None)
+    }
+
+    fn base(bytes: usize, node: Option<u32>) -> Result<Self, MemError> {
         let error = |source| MemError::Allocate { bytes, source };
         let rounded = bytes
             .max(1)
             .checked_next_multiple_of(PAGE_BYTES)
             .filter(|&rounded| isize::try_from(rounded).is_ok())
             .ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
-        let start = map_anonymous(rounded).map_err(error)?;
-        Ok(Self { start, bytes: rounded, whole: None })
+        let start = map_anonymous(rounded, node).map_err(error)?;
+        Ok(Self { start, bytes: rounded, is_huge: false, whole: None })
+    }
+
+    /// The same on NUMA node `node` as long as that has memory; from 2 MiB on in huge pages of the
+    /// system's pool, where it has so many.
+    ///
+    /// # Errors
+    /// [`MemError::Allocate`] when the kernel has none.
+    #[cfg(target_os = "linux")]
+    pub fn near(bytes: usize, node: Option<u32>) -> Result<Self, MemError> {
+        const HUGE_LOG2: u32 = 21;
+        if is_huge_sized(bytes)
+            && let Ok(pages) = Self::huge(bytes, HUGE_LOG2, node)
+        {
+            return Ok(pages);
+        }
+        Self::base(bytes, node)
     }
 
     /// Maps at least `bytes` of zeroed, resident memory in huge pages of `1 << page_log2` bytes
     /// each, from the system's pool of such pages (Documentation/admin-guide/mm/hugetlbpage.rst):
-    /// these alone stay where they are in physical memory.
+    /// these alone stay where they are in physical memory. On NUMA node `node` as long as the pool
+    /// has pages there.
     ///
     /// # Errors
     /// [`MemError::HugePages`] when the pool has too few.
     #[cfg(target_os = "linux")]
-    pub fn huge(bytes: usize, page_log2: u32) -> Result<Self, MemError> {
+    pub fn huge(bytes: usize, page_log2: u32, node: Option<u32>) -> Result<Self, MemError> {
         let page_bytes = 1usize << page_log2.min(usize::BITS - 2);
         let pages = bytes.max(1).div_ceil(page_bytes);
         let error = |source| MemError::HugePages { pages, page_bytes, source };
@@ -61,8 +85,8 @@ impl Pages {
             .checked_mul(page_bytes)
             .filter(|&bytes| isize::try_from(bytes).is_ok())
             .ok_or_else(|| error(io::ErrorKind::OutOfMemory.into()))?;
-        let start = map_huge(bytes, page_log2).map_err(error)?;
-        Ok(Self { start, bytes, whole: None })
+        let start = map_huge(bytes, page_log2, node).map_err(error)?;
+        Ok(Self { start, bytes, is_huge: true, whole: None })
     }
 
     /// `bytes` of `whole` from byte `offset` on, both multiples of [`PAGE_BYTES`]; `None` when that
@@ -75,12 +99,17 @@ impl Pages {
         }
         // SAFETY: within the mapping, as was just checked, and so no overflow.
         let start = unsafe { whole.start.byte_add(offset) };
-        Some(Self { start, bytes, whole: Some(Arc::clone(whole)) })
+        Some(Self { start, bytes, is_huge: whole.is_huge, whole: Some(Arc::clone(whole)) })
     }
 
     /// Bytes in this memory, a multiple of [`PAGE_BYTES`].
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether it is in huge pages of the system's pool.
+    pub fn is_huge(&self) -> bool {
+        self.is_huge
     }
 
     /// The first byte's address in this process, for a system call that takes one.
@@ -152,7 +181,7 @@ pub fn kernel_page_bytes() -> usize {
 /// Base pages alone until a huge page's worth is asked for; from there on huge ones are asked for,
 /// which spares the IOMMU's and the processor's TLBs. Populated, so that no I/O waits for a fault.
 #[cfg(unix)]
-fn map_anonymous(bytes: usize) -> io::Result<NonNull<AtomicU64>> {
+fn map_anonymous(bytes: usize, node: Option<u32>) -> io::Result<NonNull<AtomicU64>> {
     const HUGE_BYTES: usize = 2 << 20;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no other.
     let start = unsafe {
@@ -169,6 +198,12 @@ fn map_anonymous(bytes: usize) -> io::Result<NonNull<AtomicU64>> {
         return Err(io::Error::last_os_error());
     }
     #[cfg(target_os = "linux")]
+    if let Some(node) = node {
+        prefer(start, bytes, node);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = node;
+    #[cfg(target_os = "linux")]
     if bytes >= HUGE_BYTES {
         // SAFETY: advice on the mapping that was just made; a refusal changes nothing.
         unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
@@ -184,7 +219,7 @@ fn map_anonymous(bytes: usize) -> io::Result<NonNull<AtomicU64>> {
 /// Huge pages from the pool. Each is faulted in by a call that can fail, since a first touch that
 /// finds the pool empty (a limit of the control group is enough for that) kills the process.
 #[cfg(target_os = "linux")]
-fn map_huge(bytes: usize, page_log2: u32) -> io::Result<NonNull<AtomicU64>> {
+fn map_huge(bytes: usize, page_log2: u32, node: Option<u32>) -> io::Result<NonNull<AtomicU64>> {
     let size = (page_log2 as libc::c_int) << libc::MAP_HUGE_SHIFT;
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no other.
     let start = unsafe {
@@ -201,6 +236,9 @@ fn map_huge(bytes: usize, page_log2: u32) -> io::Result<NonNull<AtomicU64>> {
         return Err(io::Error::last_os_error());
     }
     let first = NonNull::new(start.cast::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
+    if let Some(node) = node {
+        prefer(start, bytes, node);
+    }
     // SAFETY: both are advice on the mapping that was just made, which nobody else knows yet. A
     // child of this process does not get it, so that a fork never moves a page.
     let populated = unsafe {
@@ -228,7 +266,7 @@ fn layout(bytes: usize) -> io::Result<std::alloc::Layout> {
 }
 
 #[cfg(not(unix))]
-fn map_anonymous(bytes: usize) -> io::Result<NonNull<AtomicU64>> {
+fn map_anonymous(bytes: usize, _: Option<u32>) -> io::Result<NonNull<AtomicU64>> {
     // SAFETY: the layout's size is not zero: it is a multiple of a page, at least one.
     let start = unsafe { std::alloc::alloc_zeroed(layout(bytes)?) };
     NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
@@ -273,15 +311,15 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn huge_pages_come_from_the_pool_or_say_so() {
-        match Pages::huge(1, 21) {
+        match Pages::huge(1, 21, None) {
             Ok(pages) => {
                 assert_eq!((pages.bytes(), pages.as_ptr().addr() % (2 << 20)), (2 << 20, 0))
             }
             Err(error) => assert!(error.to_string().contains("1 huge page of 2 MiB"), "{error}"),
         }
-        let error = Pages::huge(1 << 50, 21).unwrap_err().to_string();
+        let error = Pages::huge(1 << 50, 21, Some(0)).unwrap_err().to_string();
         assert!(error.contains("536870912 huge pages of 2 MiB"), "{error}");
-        assert!(Pages::huge(usize::MAX, 21).is_err());
+        assert!(Pages::huge(usize::MAX, 21, None).is_err());
     }
 
     #[test]

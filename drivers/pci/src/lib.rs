@@ -26,4 +26,4 @@ pub use function::{Function, PciError};
 pub use interrupt::Interrupt;
 #[cfg(target_os = "linux")]
 pub use opening::driver_of;
-pub use options::{IommuInterface, TransportOptions, WaitMode};
+pub use options::{IommuInterface, NumaPolicy, TransportOptions, WaitMode};

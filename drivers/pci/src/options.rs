@@ -97,6 +97,55 @@ impl FromStr for WaitMode {
     }
 }
 
+/// Where memory for a drive and its workers are to be, on a machine with several NUMA nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumaPolicy {
+    /// On the node that the drive hangs on: queues and buffers there as long as it has room, workers on
+    /// its processors first.
+    #[default]
+    Near,
+    /// Wherever the workers run, which take the processors in their order.
+    Any,
+}
+
+impl NumaPolicy {
+    /// All of them, the default first.
+    pub const ALL: [Self; 2] = [Self::Near, Self::Any];
+
+    /// Its name on the command line and in result files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Any => "any",
+        }
+    }
+
+    /// The node that is wanted for a drive on `node`.
+    pub const fn node(self, node: Option<u32>) -> Option<u32> {
+        match self {
+            Self::Near => node,
+            Self::Any => None,
+        }
+    }
+}
+
+impl fmt::Display for NumaPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for NumaPolicy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no NUMA policy is called \"{name}\"; there are {names}")
+        })
+    }
+}
+
 /// How a function is opened, and waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportOptions {
@@ -106,6 +155,8 @@ pub struct TransportOptions {
     pub allow_no_iommu: bool,
     /// How completions are waited for.
     pub wait: WaitMode,
+    /// Where memory and workers are to be.
+    pub numa: NumaPolicy,
 }
 
 #[cfg(test)]
@@ -116,6 +167,9 @@ mod tests {
     fn names_round_trip() {
         for interface in IommuInterface::ALL {
             assert_eq!(interface.to_string().parse(), Ok(interface));
+        }
+        for policy in NumaPolicy::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         for mode in WaitMode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));

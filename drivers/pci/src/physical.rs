@@ -8,7 +8,7 @@
 //! What it does not do: nothing keeps the device from any other memory of the machine. A wrong
 //! address in a command overwrites whatever lies there.
 
-use nvpoll_mem::{DmaSpace, IovaSpace, Iovas, MemError, PAGE_BYTES, Pages};
+use nvpoll_mem::{DmaSpace, IovaSpace, Iovas, MemError, PAGE_BYTES, Pages, Placement};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -29,6 +29,7 @@ const FRAME: u64 = (1 << 55) - 1;
 pub(crate) struct PhysicalSpace {
     pagemap: File,
     shared: Mutex<Vec<Shared>>,
+    placement: Placement,
 }
 
 /// A huge page that small buffers share.
@@ -40,13 +41,15 @@ struct Shared {
 }
 
 impl PhysicalSpace {
-    /// Looks whether the kernel tells this process physical addresses at all.
+    /// Looks whether the kernel tells this process physical addresses at all. Memory comes from near
+    /// `node`, where that is wanted.
     ///
     /// # Errors
     /// When `/proc/self/pagemap` cannot be opened. Whether it hides the addresses shows at the first
     /// buffer.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { pagemap: File::open("/proc/self/pagemap")?, shared: Mutex::default() })
+    pub fn new(node: Option<u32>) -> io::Result<Self> {
+        let pagemap = File::open("/proc/self/pagemap")?;
+        Ok(Self { pagemap, shared: Mutex::default(), placement: Placement::new(node) })
     }
 
     /// The physical address of a huge page's first byte.
@@ -61,7 +64,8 @@ impl PhysicalSpace {
     }
 
     fn allocate_own(&self, bytes: usize) -> Result<(Arc<Pages>, Iovas), MemError> {
-        let pages = Arc::new(Pages::huge(bytes, HUGE_LOG2)?);
+        let pages = Arc::new(Pages::huge(bytes, HUGE_LOG2, self.placement.wanted())?);
+        self.placement.note(&pages);
         let first = pages.as_ptr().addr();
         let chunks = (0..pages.bytes()).step_by(HUGE_BYTES).map(|at| self.address(first + at));
         let chunks = chunks.collect::<Result<Vec<u64>, _>>()?;
@@ -75,7 +79,8 @@ impl PhysicalSpace {
         if let Some(found) = all.iter_mut().find_map(|shared| shared.take(bytes)) {
             return Ok(found);
         }
-        let pages = Arc::new(Pages::huge(HUGE_BYTES, HUGE_LOG2)?);
+        let pages = Arc::new(Pages::huge(HUGE_BYTES, HUGE_LOG2, self.placement.wanted())?);
+        self.placement.note(&pages);
         let start = self.address(pages.as_ptr().addr())?;
         let last = start + (HUGE_BYTES as u64 - 1);
         let mut shared = Shared { pages, start, free: IovaSpace::new(vec![start..=last]) };
@@ -134,6 +139,10 @@ impl DmaSpace for PhysicalSpace {
         }
     }
 
+    fn placement(&self) -> Option<String> {
+        Some(self.placement.to_string())
+    }
+
     /// There is no table to take it from. The caller has disabled the controller, or deleted the
     /// queue that named the memory: that is all that keeps the device away.
     fn unmap(&self, iova: u64, _pages: &Pages) -> bool {
@@ -167,7 +176,7 @@ mod tests {
     /// has both, and holds the engines on this memory to their contract.
     #[test]
     fn buffers_share_huge_pages_and_large_ones_have_their_own() {
-        let space: Arc<dyn DmaSpace> = Arc::new(PhysicalSpace::new().unwrap());
+        let space: Arc<dyn DmaSpace> = Arc::new(PhysicalSpace::new(Some(0)).unwrap());
         let first = match DmaBuf::new(&space, 4096) {
             Ok(first) => first,
             Err(error) => return println!("left out: {error}"),

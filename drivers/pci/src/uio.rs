@@ -6,7 +6,7 @@
 
 use crate::opening::{Opening, disable_bus_master};
 use crate::physical::PhysicalSpace;
-use crate::{Function, PciError};
+use crate::{Function, PciError, TransportOptions};
 use nvpoll_mem::{DmaSpace, MappedDoorbell, MappedRegisters, RegisterError, Registers};
 use nvpoll_spec::PciAddress;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -39,7 +39,7 @@ impl UioFunction {
     ///
     /// # Errors
     /// With the step that failed, what the kernel said, and what to do.
-    pub fn open(address: PciAddress) -> Result<Self, PciError> {
+    pub fn open(address: PciAddress, options: TransportOptions) -> Result<Self, PciError> {
         let at = Opening { address, transport: TRANSPORT };
         at.check_driver(DRIVER)?;
         check_untranslated(&at)?;
@@ -55,7 +55,11 @@ impl UioFunction {
         let (bar, config) = (open("resource0")?, open("config")?);
         let bytes = at.step("reading BAR 0's size", "", bar.metadata())?.len();
         let registers = at.map_registers(&bar, 0, bytes, LOCKDOWN)?;
-        let space = at.step("opening /proc/self/pagemap", "", PhysicalSpace::new())?;
+        let space = at.step(
+            "opening /proc/self/pagemap",
+            "",
+            PhysicalSpace::new(options.numa.node(at.numa_node())),
+        )?;
         at.enable_bus_master(&config, 0)?;
         Ok(Self {
             registers,

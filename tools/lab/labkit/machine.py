@@ -76,11 +76,23 @@ class Machine:
         self._errors.close()
 
 
+def _nodes(options):
+    """Two NUMA nodes. Which one a drive hangs on is the guest's to say (sysfs, numa_node)."""
+    megabytes = int(options.mem[:-1]) * (1024 if options.mem.endswith("G") else 1)
+    arguments = []
+    for node in range(2):
+        arguments += ["-object", f"memory-backend-ram,id=node{node},size={megabytes // 2}M"]
+        arguments += ["-numa", f"node,nodeid={node},cpus={node},memdev=node{node}"]
+    return arguments
+
+
 def qemu_command(options, kernel, initrd, descriptors):
     """QEMU's arguments; `descriptors` are its ends of the streams."""
     command = [host.program("qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     command += _processor(options)
     command += ["-m", options.mem]
+    if options.numa:
+        command += _nodes(options)
     # First, since a device is put behind the IOMMU only when that is there already.
     if options.iommu != "off":
         remapping = "off" if options.iommu == "no-intremap" else "on"

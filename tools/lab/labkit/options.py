@@ -58,6 +58,7 @@ def build_parser():
     add("--append", action="append", default=[], metavar="TEXT", help="words for the kernel's command line")
     add("--smp", type=int, default=1, metavar="N", help="processors (1; see README.md, \"A machine that freezes\")")
     add("--mem", default="1G", metavar="SIZE", help="memory (1G)")
+    add("--numa", action="store_true", help="two NUMA nodes with half of the memory each; needs two processors, one a node")
     add("--iommu", default="on", choices=("on", "off", "no-intremap"), help="on by default; no-intremap: it cannot remap interrupts")
     add("--icount", action="store_true", help="one processor whose time is counted in instructions: repeatable guest time")
     add("--timeout", type=float, default=120, metavar="SECONDS", help="how long COMMAND may take, without the boot (120)")
@@ -103,6 +104,8 @@ def _check(options):
         raise UsageError(f"{len(options.drive)} drives; the machine has room for {DRIVES_MAX}")
     if not 1 <= options.smp <= 8:
         raise UsageError(f"--smp {options.smp}: the small kernel knows 1 to 8 processors")
+    if options.numa and (options.smp != 2 or options.icount):
+        raise UsageError("--numa: needs --smp 2, a processor for each node")
     if options.timeout <= 0 or options.boot_timeout <= 0:
         raise UsageError("--timeout and --boot-timeout want more than 0 seconds")
     if not re.fullmatch(r"[1-9]\d*[MG]", options.mem):

@@ -141,6 +141,7 @@ pub fn transport() -> TransportOptions {
         iommu: iommu.parse().unwrap_or_else(|error| panic!("NVPOLL_CONTRACT_IOMMU: {error}")),
         allow_no_iommu: std::env::var_os("NVPOLL_CONTRACT_NO_IOMMU").is_some(),
         wait: wait.parse().unwrap_or_else(|error| panic!("NVPOLL_CONTRACT_WAIT: {error}")),
+        ..TransportOptions::default()
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn is_made_up(group: u32) -> bool {
 }
 
 /// Opens the device behind a type 1 IOMMU.
-pub(super) fn open(at: &Opening, number: u32) -> Result<Opened, PciError> {
+pub(super) fn open(at: &Opening, number: u32, node: Option<u32>) -> Result<Opened, PciError> {
     let group = open_group(at, number, &format!("/dev/vfio/{number}"))?;
     let container = open_container(at)?;
     let has = |kind| ioctl::has_extension(&container, kind).unwrap_or(false);
@@ -51,12 +51,16 @@ pub(super) fn open(at: &Opening, number: u32) -> Result<Opened, PciError> {
     )?;
     let device = open_device(at, &group)?;
     let map = Container { container, _group: group };
-    let dma: Arc<dyn DmaSpace> = Arc::new(MappedSpace::new(map));
+    let dma: Arc<dyn DmaSpace> = Arc::new(MappedSpace::new(map, node));
     Ok(Opened { device, dma, transport: format!("VFIO group {number}, type 1 IOMMU") })
 }
 
 /// Opens the device in no-IOMMU mode.
-pub(super) fn open_no_iommu(at: &Opening, number: u32) -> Result<Opened, PciError> {
+pub(super) fn open_no_iommu(
+    at: &Opening,
+    number: u32,
+    node: Option<u32>,
+) -> Result<Opened, PciError> {
     let group = open_group(at, number, &format!("/dev/vfio/noiommu-{number}"))?;
     let container = open_container(at)?;
     attach(
@@ -66,7 +70,7 @@ pub(super) fn open_no_iommu(at: &Opening, number: u32) -> Result<Opened, PciErro
         sys::VFIO_NOIOMMU_IOMMU,
         "no-IOMMU mode needs root (CAP_SYS_RAWIO)",
     )?;
-    let space = at.step("opening /proc/self/pagemap", "", PhysicalSpace::new())?;
+    let space = at.step("opening /proc/self/pagemap", "", PhysicalSpace::new(node))?;
     let device = open_device(at, &group)?;
     let dma = NoIommu { space, _container: container, _group: group };
     let transport =
@@ -170,6 +174,10 @@ impl DmaSpace for NoIommu {
         bytes: usize,
     ) -> Result<(Arc<Pages>, nvpoll_mem::Iovas), nvpoll_mem::MemError> {
         self.space.allocate(bytes)
+    }
+
+    fn placement(&self) -> Option<String> {
+        self.space.placement()
     }
 
     fn unmap(&self, iova: u64, pages: &Pages) -> bool {

@@ -30,7 +30,7 @@ pub(super) fn is_here(at: &Opening) -> bool {
 }
 
 /// Opens the device through its own node.
-pub(super) fn open(at: &Opening) -> Result<Opened, PciError> {
+pub(super) fn open(at: &Opening, node: Option<u32>) -> Result<Opened, PciError> {
     let Some(name) = node_name(at) else {
         return at.unusable(
             "this kernel makes no device nodes of VFIO (CONFIG_VFIO_DEVICE_CDEV); use its groups: --iommu type1",
@@ -55,7 +55,7 @@ pub(super) fn open(at: &Opening) -> Result<Opened, PciError> {
     let space = at.step("IOMMU_IOAS_ALLOC", "", ioctl::ioas_alloc(&iommufd))?;
     let attached = ioctl::attach_ioas(&device, space);
     at.step("VFIO_DEVICE_ATTACH_IOMMUFD_PT", "", attached)?;
-    let dma: Arc<dyn DmaSpace> = Arc::new(MappedSpace::new(AddressSpace { iommufd, space }));
+    let dma: Arc<dyn DmaSpace> = Arc::new(MappedSpace::new(AddressSpace { iommufd, space }, node));
     Ok(Opened { device, dma, transport: format!("VFIO device {name}, iommufd") })
 }
 

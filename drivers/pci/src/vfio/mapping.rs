@@ -1,6 +1,6 @@
 //! An address space that an IOMMU translates, whoever fills its tables.
 
-use nvpoll_mem::{DmaSpace, IovaSpace, MemError, PAGE_BYTES, Pages};
+use nvpoll_mem::{DmaSpace, IovaSpace, Iovas, MemError, PAGE_BYTES, Pages, Placement};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -28,13 +28,15 @@ pub(super) trait IommuMap: fmt::Debug + Send + Sync {
 pub(super) struct MappedSpace<M> {
     map: M,
     free: Mutex<IovaSpace>,
+    placement: Placement,
 }
 
 impl<M: IommuMap> MappedSpace<M> {
-    pub fn new(map: M) -> Self {
+    /// Over `map`, its memory near `node`, where that is wanted.
+    pub fn new(map: M, node: Option<u32>) -> Self {
         let ranges = map.iova_ranges();
         let ranges = if ranges.is_empty() { vec![FALLBACK_RANGE] } else { ranges };
-        Self { map, free: Mutex::new(IovaSpace::new(ranges)) }
+        Self { map, free: Mutex::new(IovaSpace::new(ranges)), placement: Placement::new(node) }
     }
 
     fn explain(&self, pages: &Pages, error: &io::Error) -> String {
@@ -66,6 +68,17 @@ impl<M: IommuMap> DmaSpace for MappedSpace<M> {
             return Err(MemError::Map { bytes: pages.bytes(), reason });
         }
         Ok(iova)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<(Arc<Pages>, Iovas), MemError> {
+        let pages = Arc::new(Pages::near(bytes, self.placement.wanted())?);
+        let iova = self.map(&pages)?;
+        self.placement.note(&pages);
+        Ok((pages, Iovas::contiguous(iova)))
+    }
+
+    fn placement(&self) -> Option<String> {
+        Some(self.placement.to_string())
     }
 
     fn unmap(&self, iova: u64, pages: &Pages) -> bool {

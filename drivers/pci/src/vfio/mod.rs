@@ -68,19 +68,20 @@ impl VfioFunction {
 
 fn open_device(at: &Opening, options: TransportOptions) -> Result<Opened, PciError> {
     let address = at.address;
+    let node = options.numa.node(at.numa_node());
     match at.group_number() {
         Some(number) if group::is_made_up(number) => match options.allow_no_iommu {
-            true => group::open_no_iommu(at, number),
+            true => group::open_no_iommu(at, number, node),
             false => at.unusable(format!(
                 "no IOMMU stands in front of {address}, so it could write all memory of this machine; turn the IOMMU on, or accept that with --unsafe-no-iommu"
             )),
         },
         Some(number) => match options.iommu {
-            IommuInterface::Iommufd => iommufd::open(at),
+            IommuInterface::Iommufd => iommufd::open(at, node),
             IommuInterface::Best if !group_is_here(number) && iommufd::is_here(at) => {
-                iommufd::open(at)
+                iommufd::open(at, node)
             }
-            IommuInterface::Best | IommuInterface::Type1 => group::open(at, number),
+            IommuInterface::Best | IommuInterface::Type1 => group::open(at, number, node),
         },
         None => at.unusable(
             "it has no IOMMU group; turn the IOMMU on in the firmware and with intel_iommu=on or amd_iommu=on on the kernel's command line",
