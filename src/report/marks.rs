@@ -16,6 +16,9 @@ const DEPTH_KEPT_MIN: f64 = 0.95;
 /// A row further off the asked rate is marked.
 const RATE_OFF_MAX: f64 = 0.01;
 
+/// A row is marked when its mean latency is more than this part of a round.
+const EDGE_PART_MAX: f64 = 0.01;
+
 /// A percentile of the table that fewer I/Os than this lie beyond is marked.
 const BEYOND_MIN: u64 = 10;
 
@@ -53,6 +56,8 @@ pub enum MarkKind {
     NullTarget,
     /// Rounds too short.
     ShortRun,
+    /// Latencies that are long against a round, so that its edges leave out many I/Os.
+    WindowEdges,
     /// A percentile rests on few I/Os.
     FewSamples,
     /// A round far from the others.
@@ -116,7 +121,7 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Mark> {
 pub(super) fn of_row(row: &Row) -> Vec<Mark> {
     [incomplete(row), errors(row), littles_law(row), depth(row), rate(row), short_run(row)]
         .into_iter()
-        .chain([few_samples(row), super::stages::mark(row), not_steady(row)])
+        .chain([few_samples(row), super::stages::mark(row), not_steady(row), window_edges(row)])
         .flatten()
         .chain(stand_ins(&row.drives))
         .collect()
@@ -222,6 +227,24 @@ fn not_steady(row: &Row) -> Option<Mark> {
     Some(Mark::new(MarkKind::NotSteady, seen.sentence()))
 }
 
+/// What is in flight at a round's edges does not count: of latencies that are long against the round
+/// that is a part of the I/Os that is seen.
+fn window_edges(row: &Row) -> Option<Mark> {
+    // A backlog that grows has its own mark, and its latencies are no time in the drive.
+    if rate(row).is_some() {
+        return None;
+    }
+    let measured = row.rounds.iter().filter(|round| round.elapsed_s > 0.0).count();
+    let round_ns = row.elapsed_s / measured.max(1) as f64 * 1e9;
+    let part = row.lat_ns.as_ref()?.mean / round_ns;
+    let text = format!(
+        "about {:.0} % of the I/Os are in flight at an edge of their round and are not counted, so that IOPS are \
+         that much too low: longer rounds (--runtime) make it less",
+        part * 100.0
+    );
+    (part.is_finite() && part > EDGE_PART_MAX).then(|| Mark::new(MarkKind::WindowEdges, text))
+}
+
 fn few_samples(row: &Row) -> Option<Mark> {
     let beyond = row.lat_ns.as_ref()?.beyond;
     let shown = [("p50", beyond.p50), ("p99", beyond.p99), ("p99.9", beyond.p99_9)];
@@ -298,6 +321,12 @@ mod tests {
         assert_eq!(kinds(|row| row.rounds[1].complete = false), [MarkKind::Incomplete]);
         let few = |row: &mut Row| row.lat_ns.as_mut().unwrap().beyond.p99_9 = 9;
         assert_eq!(kinds(few), [MarkKind::FewSamples]);
+        // A twentieth of the time and of the I/Os: rounds of 0.1 s, and latencies of 3 ms.
+        let brief = |row: &mut Row| {
+            row.elapsed_s /= 20.0;
+            row.lat_ns.as_mut().unwrap().count /= 20;
+        };
+        assert_eq!(kinds(brief), [MarkKind::WindowEdges]);
         for (kind, mark) in [
             (DriveKind::Soft, MarkKind::SoftDrive),
             (DriveKind::VfioUser, MarkKind::SoftDrive),
