@@ -105,7 +105,24 @@ fn legend(report: &Report, columns: &[Column]) -> Option<String> {
     if has(&[name_columns::CPU, name_columns::CPU_PER_IO]) {
         parts.push("CPU: the whole machine's, the kernel's own work included.".to_owned());
     }
+    parts.extend(verified(report));
     (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// What `--verify` came to; a row with wrong blocks has a note of its own as well.
+fn verified(report: &Report) -> Option<String> {
+    let mut rows = report.rows.iter().filter_map(|row| row.verified.as_ref());
+    let mut all = rows.next()?.clone();
+    rows.for_each(|other| all.merge(other));
+    let found = match all.wrong {
+        0 => "every one as it was written".to_owned(),
+        wrong => format!("{wrong} of them wrong"),
+    };
+    let left = match all.not_read {
+        0 => String::new(),
+        left => format!("; {left} that were written were not read back"),
+    };
+    Some(format!("--verify: {} blocks checked, {found}{left}.", all.checked))
 }
 
 /// Marks, numbered in the order in which they are first met; equal ones are one.
@@ -282,6 +299,23 @@ mod tests {
         report.rows.iter_mut().for_each(|row| row.cpu = Default::default());
         let text = render(&report, Look::PLAIN);
         assert!(!text.contains("CPU"), "{text}");
+    }
+
+    #[test]
+    fn what_was_verified_is_said() {
+        let mut report = sample::report();
+        let seen = |checked, wrong, not_read| {
+            Some(crate::run::Verified { checked, wrong, not_read, first: Vec::new() })
+        };
+        report.rows[0].verified = seen(100, 0, 0);
+        assert_eq!(
+            verified(&report).unwrap(),
+            "--verify: 100 blocks checked, every one as it was written."
+        );
+        report.rows[1].verified = seen(20, 3, 5);
+        let text = "--verify: 120 blocks checked, 3 of them wrong; 5 that were written were not read back.";
+        assert_eq!(verified(&report).unwrap(), text);
+        assert!(render(&report, Look::PLAIN).contains(text));
     }
 
     #[test]
