@@ -269,15 +269,29 @@ fn unexamined(name: &str, why: &str) -> Failure {
     ))
 }
 
-/// Whether nothing uses a disk that is to be written.
+/// Looks once more at what is about to be written: nothing uses it, and it is still the disk that was
+/// looked at. A number of a disk that was pulled goes to the next one that is plugged in.
 ///
 /// # Errors
-/// Refused, with what does or could not be told.
+/// Refused, with what uses it, could not be told, or is there instead.
 pub fn check_unused(subject: &Subject) -> Result<(), Failure> {
-    match &subject.what {
-        What::Block { node, .. } => is_unused(&Win32, &subject.name, node),
-        _ => Ok(()),
+    look_again(&Win32, subject)
+}
+
+fn look_again<C: Calls>(calls: &C, subject: &Subject) -> Result<(), Failure> {
+    let What::Block { node, .. } = &subject.what else { return Ok(()) };
+    let name = &subject.name;
+    is_unused(calls, name, node)?;
+    let now = read_disk(calls, name, node)?.serial;
+    if now == subject.below.serial {
+        return Ok(());
     }
+    let words = |serial: &Option<String>| serial.clone().unwrap_or_else(|| "none".to_owned());
+    Err(Failure::refused(format!(
+        "{name} is another disk now: its serial number is {}, and was {} when it was looked at; nothing was written to it; look at `nvpoll list` and start again",
+        words(&now),
+        words(&subject.below.serial)
+    )))
 }
 
 fn is_unused<C: Calls>(calls: &C, name: &str, node: &Path) -> Result<(), Failure> {
@@ -366,6 +380,26 @@ mod tests {
         let text = refusal(&used, r"\\.\D:", &[r"\\.\D:"]).unwrap();
         assert!(text.contains("a volume is mounted"), "{text}");
         assert!(refusal(&Fake::default(), FIRST, &["S1"]).unwrap().contains("counts as in use"));
+    }
+
+    #[test]
+    fn what_was_looked_at_is_looked_at_again_before_it_is_written() {
+        let offline = disk(1, "S1");
+        let seen = Below { serial: Some("S1".to_owned()), ..Below::default() };
+        let subject = Subject { below: seen, ..block(FIRST) };
+        look_again(&Fake::new(vec![offline.clone()]), &subject).unwrap();
+        let refused = |disk: FakeDisk| {
+            let failure = look_again(&Fake::new(vec![disk]), &subject).unwrap_err();
+            assert_eq!(failure.exit_status(), 3, "{failure}");
+            failure.text
+        };
+        let text = refused(disk(1, "S2"));
+        assert!(text.contains("is S2, and was S1"), "{text}");
+        // One that does not answer for its controller any more has Windows' own identifier.
+        let text = refused(FakeDisk { identify: false, ..offline.clone() });
+        assert!(text.contains(", and was S1"), "{text}");
+        let text = refused(FakeDisk { attributes: Some(3), ..offline });
+        assert!(text.contains("IsReadOnly $false"), "{text}");
     }
 
     #[test]
