@@ -16,8 +16,10 @@ mod extras;
 #[cfg_attr(windows, path = "hands_windows.rs")]
 mod hands;
 mod instruments;
+mod layout;
 mod many;
 mod memory;
+mod merge;
 mod one_by_one;
 mod paced;
 mod precondition;
@@ -39,11 +41,13 @@ pub use window::{LaneResult, Window, limits};
 use crate::measure::{
     Clock, CpuUse, CpuWindow, Doorbells, InstrumentsSeen, Recorder, StageRecorder,
 };
-use crate::workload::{Filler, Generator, Span, Workload};
+use crate::workload::{Filler, Workload};
 use instruments::Instrumented;
+use layout::{LanePlan, plan_lanes};
+use merge::merge;
 use nvpoll_engine::{
     Caution, DoorbellMode, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions,
-    Queue, QueueShape, Quirks, Tag, Target, TransportOptions, Visitor,
+    Queue, Quirks, Tag, Target, TransportOptions, Visitor,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -176,107 +180,6 @@ impl Visitor for Measure<'_, '_> {
         memory::check(&plans)?;
         run_lanes(self.job, &engines, &plans, self.control, self.live)
     }
-}
-
-/// One lane, before it has a thread.
-struct LanePlan {
-    /// One, or several that one worker polls.
-    targets: std::ops::Range<usize>,
-    shape: QueueShape,
-    generator: Generator,
-    /// Number among all lanes.
-    stream: u32,
-    cpu: Option<usize>,
-}
-
-/// Holds the workload against each target and lays out the lanes.
-fn plan_lanes<E: Engine>(job: &Job<'_>, engines: &[E]) -> Result<Vec<LanePlan>, EngineError> {
-    let workload = job.workload;
-    let mut plans = Vec::new();
-    let together = job.drives_per_worker.max(1) as usize;
-    let mut dealer = cpus::Dealer::new(job.cpus);
-    for (index, drives) in engines.chunks(together).enumerate() {
-        let first = index * together;
-        let of_drive =
-            engines.get(first).and_then(|engine| engine.geometry(workload.bs_bytes).numa_node);
-        let node = job.transport.numa.node(of_drive);
-        for worker in 0..workload.numjobs {
-            let fits = |(engine, (target, _)): (&E, &(Target, u32))| {
-                check_fit::<E>(workload, worker, &engine.geometry(workload.bs_bytes), target)
-            };
-            let targets = job.targets.iter().skip(first);
-            let spans: Vec<Span> =
-                drives.iter().zip(targets).map(fits).collect::<Result<_, _>>()?;
-            let Some((&span, others)) = spans.split_first() else { continue };
-            if others.iter().any(|other| *other != span) {
-                return Err(EngineError::Usage(
-                    "--drives-per-worker: the drives of one worker differ in size, and it uses the same stretch of each; give --size".to_owned(),
-                ));
-            }
-            let stream = plans.len() as u32;
-            plans.push(LanePlan {
-                targets: first..first + drives.len(),
-                shape: QueueShape {
-                    worker,
-                    depth: workload.iodepth.min(E::INFO.depth_max.unwrap_or(u32::MAX)),
-                    io_bytes: workload.bs_bytes,
-                },
-                generator: Generator::new(workload, span, worker, stream),
-                stream,
-                cpu: dealer.deal(node),
-            });
-        }
-    }
-    check_account(workload, &plans)?;
-    Ok(plans)
-}
-
-/// Refuses to check the content of more blocks than an account is kept of.
-fn check_account(workload: &Workload, plans: &[LanePlan]) -> Result<(), EngineError> {
-    let blocks = plans.iter().map(|plan| plan.generator.stretch().1);
-    let blocks = blocks.fold(0_u64, u64::saturating_add);
-    if !workload.verify || blocks <= verify::BLOCKS_MAX {
-        return Ok(());
-    }
-    Err(EngineError::Usage(format!(
-        "--verify keeps account of each block, of {} at most, and here are {blocks}; make --size smaller or --bs larger",
-        verify::BLOCKS_MAX
-    )))
-}
-
-/// Where `worker` of the workload runs on a target of this geometry.
-fn check_fit<E: Engine>(
-    workload: &Workload,
-    worker: u32,
-    geometry: &Geometry,
-    target: &Target,
-) -> Result<Span, EngineError> {
-    let usage = |reason: String| EngineError::Usage(format!("{target}: {reason}"));
-    let span = workload
-        .check()
-        .and_then(|()| workload.span_of(worker, geometry.size_bytes, geometry.block_bytes))
-        .map_err(|error| usage(error.to_string()))?;
-    let by_nature = E::INFO.depth_max.unwrap_or(u32::MAX);
-    if geometry.depth_max == 0 {
-        let bytes = workload.bs_bytes;
-        return Err(usage(format!(
-            "an I/O of {bytes} bytes is more than engine {} can send to it in one piece; lower --bs",
-            E::INFO.name
-        )));
-    }
-    if workload.iodepth.min(by_nature) > geometry.depth_max {
-        let (asked, most) = (workload.iodepth, geometry.depth_max);
-        return Err(usage(format!(
-            "--iodepth {asked} is more than a queue here holds at this block size; at most {most} (the drive's CAP.MQES, or the engine's limit)"
-        )));
-    }
-    if geometry.queues_max.is_some_and(|most| workload.numjobs > most) {
-        let (asked, most) = (workload.numjobs, geometry.queues_max.unwrap_or(0));
-        return Err(usage(format!(
-            "--numjobs {asked} needs a queue each, and the drive grants {most}; lower it"
-        )));
-    }
-    Ok(span)
 }
 
 /// What a lane's thread brings back.
@@ -520,102 +423,4 @@ fn watch(
     }
     // Per I/O it is taken once the lanes have said how many there were.
     cpu.close(0)
-}
-
-fn merge<E: Engine>(
-    job: &Job<'_>,
-    engines: &[E],
-    plans: &[LanePlan],
-    outcomes: Vec<LaneOutcome>,
-    clock: &Clock,
-    cpu: Option<CpuUse>,
-) -> Result<Measurement, EngineError> {
-    let mut recorder = Recorder::new();
-    let mut iops_by_target = vec![0.0; engines.len()];
-    let (mut elapsed_s, mut in_flight_mean, mut polls, mut stopped) = (0.0f64, 0.0, (0, 0), false);
-    let mut verified: Option<Verified> = None;
-    let (mut doorbells, mut stages) = (None::<Doorbells>, None::<StageRecorder>);
-    for (plan, outcome) in plans.iter().zip(outcomes) {
-        let lane = outcome?;
-        if let Some(checked) = &lane.verified {
-            verified.get_or_insert_default().merge(checked);
-        }
-        let shares = lane.shares();
-        let LaneSeen { recorder: seen, result: lane, doorbells: rung, stages: timed, .. } = lane;
-        if let Some(rung) = rung {
-            let sum = doorbells.get_or_insert_default();
-            sum.writes = sum.writes.saturating_add(rung.writes);
-            sum.ios = sum.ios.saturating_add(rung.ios);
-        }
-        if let Some(timed) = timed {
-            stages.get_or_insert_default().merge(&timed);
-        }
-        let lane_s = clock.to_s(lane.elapsed_ticks);
-        if lane.elapsed_ticks > 0 {
-            for (target, share) in iops_by_target[plan.targets.clone()].iter_mut().zip(shares) {
-                *target += share * seen.count_all() as f64 / lane_s;
-            }
-            in_flight_mean += lane.in_flight_ticks as f64 / lane.elapsed_ticks as f64;
-        }
-        elapsed_s = elapsed_s.max(lane_s);
-        polls = (polls.0 + lane.useful_polls, polls.1 + lane.empty_polls);
-        stopped |= lane.stopped;
-        recorder.merge(&seen);
-    }
-    let rate: f64 = iops_by_target.iter().sum();
-    if rate > 0.0 {
-        elapsed_s = recorder.count_all() as f64 / rate;
-    }
-    let instruments = stages.map(|stages| instruments_seen(job, clock, stages)).transpose()?;
-    Ok(Measurement {
-        verified,
-        ns_per_tick: clock.ns_per_tick(),
-        iops_by_target,
-        elapsed_s,
-        in_flight_mean,
-        polls,
-        doorbells,
-        instruments,
-        cpu: cpu.unwrap_or_default().per(recorder.count_all()),
-        facts: facts(engines),
-        cautions: cautions(engines),
-        geometries: engines.iter().map(|engine| engine.geometry(job.workload.bs_bytes)).collect(),
-        stopped,
-        recorder,
-    })
-}
-
-/// What the instruments saw, and what they cost in batches like these.
-fn instruments_seen(
-    job: &Job<'_>,
-    clock: &Clock,
-    stages: StageRecorder,
-) -> Result<InstrumentsSeen, EngineError> {
-    let batch = stages.batch_mean().unwrap_or(1.0).round().clamp(1.0, f64::from(u16::MAX));
-    let cost_ns_per_io = instruments::cost_ns_per_io(clock, batch as u16, job.is_each())?;
-    Ok(InstrumentsSeen { stages, cost_ns_per_io })
-}
-
-/// What speaks against the figures on any of the targets, each once.
-fn cautions<E: Engine>(engines: &[E]) -> Vec<Caution> {
-    let mut cautions = Vec::new();
-    for caution in engines.iter().flat_map(Engine::cautions) {
-        if !cautions.contains(&caution) {
-            cautions.push(caution);
-        }
-    }
-    cautions
-}
-
-/// How the engine ran on its targets: a value that differs between them is all of theirs.
-fn facts<E: Engine>(engines: &[E]) -> Vec<(String, String)> {
-    let mut facts: Vec<(String, Vec<String>)> = Vec::new();
-    for (name, value) in engines.iter().flat_map(Engine::facts) {
-        match facts.iter_mut().find(|(known, _)| known == name) {
-            Some((_, values)) if values.contains(&value) => {}
-            Some((_, values)) => values.push(value),
-            None => facts.push((name.to_owned(), vec![value])),
-        }
-    }
-    facts.into_iter().map(|(name, values)| (name, values.join(", "))).collect()
 }
