@@ -20,6 +20,8 @@ mod numa;
 mod pages;
 mod registers;
 mod ring;
+#[cfg(target_os = "linux")]
+mod vanished;
 
 pub use dma::{DmaBuf, DmaSpace, Iovas};
 pub use iova::IovaSpace;

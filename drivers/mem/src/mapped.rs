@@ -11,16 +11,24 @@ use volatile::VolatilePtr;
 /// A BAR that is mapped into this process.
 ///
 /// Built from a raw mapping, never a slice: a register may change under a reader and must be read
-/// exactly as often as the program says.
+/// exactly as often as the program says. From a BAR that the device has gone from under, all ones
+/// are read, as from a device that is not there; the process does not end.
 #[derive(Debug)]
 pub struct MappedRegisters {
+    // Dropped before the mapping that it watches.
+    #[cfg(target_os = "linux")]
+    _watch: crate::vanished::Watch,
     map: MmapRaw,
 }
 
 impl MappedRegisters {
     /// Takes a mapping of a BAR from its first byte.
     pub fn new(map: MmapRaw) -> Arc<Self> {
-        Arc::new(Self { map })
+        Arc::new(Self {
+            #[cfg(target_os = "linux")]
+            _watch: crate::vanished::Watch::new(map.as_ptr(), map.len()),
+            map,
+        })
     }
 
     /// The doorbell at `offset`; it keeps the mapping alive.

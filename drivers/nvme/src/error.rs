@@ -33,7 +33,7 @@ pub enum NvmeError {
     },
     /// Registers read as all ones: nothing answers on the bus.
     #[error(
-        "{location}: the device is gone (registers read as all ones) while waiting for {what}; it was unplugged, or its link is down"
+        "{location}: the device is gone (registers read as all ones) while waiting for {what}; it was unplugged, its link is down, or somebody else turned it off"
     )]
     Gone {
         /// Which controller.
