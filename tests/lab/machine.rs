@@ -88,6 +88,12 @@ impl Lab {
         self
     }
 
+    /// One that has no value.
+    pub fn flag(mut self, option: &str) -> Self {
+        self.arguments.push(option.to_owned());
+        self
+    }
+
     /// A drive.
     pub fn drive(self, spec: &str) -> Self {
         self.with("--drive", spec)

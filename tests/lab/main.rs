@@ -15,6 +15,7 @@ mod machine;
 mod metadata;
 mod numa;
 mod pattern;
+mod ratio;
 mod review;
 mod transports;
 mod waiting;

@@ -30,6 +30,7 @@ A drive is described by KEY=VALUE pairs with commas between them:
   iops=N bps=SIZE    the speed of the drive (all namespaces together)
   slow=2s            from COMMAND's start 4096 bytes take that long (more bytes longer; the first request is free)
   latency=80us       each request takes that long; such a drive keeps no data and reads as zeroes
+  backing=null       the same, and a request takes no longer than the controller does; no limit of speed
   error-sector=N     reads that touch the N-th 512-byte sector of the first namespace fail (repeatable)
   write-error-sector=N   the same for writes
   with=SERIAL        a function of the slot of that earlier drive, so that both are in one IOMMU group
@@ -53,6 +54,7 @@ class Drive:
     bps: int = 0
     slow_s: float = 0.0
     latency_ns: int = 0
+    null: bool = False
     error_sectors: list = field(default_factory=list)  # (iotype, sector)
     hot: bool = False
     beside: str = ""  # the serial number of the drive whose slot it shares
@@ -60,6 +62,10 @@ class Drive:
     wait: bool = True
     controller: dict = field(default_factory=dict)
     namespace: dict = field(default_factory=dict)
+
+    @property
+    def keeps_data(self):
+        return not self.null and not self.latency_ns
 
     @property
     def device_id(self):
@@ -146,6 +152,10 @@ def _set_option(drive, key, value):
         drive.slow_s = parse_duration_ns(value) / 1e9
     elif key == "latency":
         drive.latency_ns = parse_duration_ns(value)
+    elif key == "backing":
+        if value != "null":
+            raise UsageError(f"{value!r} is unknown; without backing= a drive has an image, and the other kind is null")
+        drive.null = True
     elif key == "error-sector":
         drive.error_sectors.append(("read", parse_count(value, 0, 1 << 40)))
     elif key == "write-error-sector":
@@ -171,8 +181,10 @@ def _check_drive(drive, spec):
         raise UsageError(f"--drive {spec}: a serial number has at most 20 bytes (NVMe Base, Identify Controller)")
     if re.search(r"[\s/]", drive.serial):
         raise UsageError(f"--drive {spec}: a serial number here has no white space and no slash")
-    if drive.image and drive.latency_ns:
-        raise UsageError(f"--drive {spec}: latency= makes a drive without data, so it takes no image=")
+    if drive.image and not drive.keeps_data:
+        raise UsageError(f"--drive {spec}: latency= and backing=null make a drive without data, so it takes no image=")
+    if drive.null and (drive.iops or drive.bps or drive.slow_s or drive.latency_ns):
+        raise UsageError(f"--drive {spec}: backing=null is a drive that nothing slows down; leave the speed out")
     if drive.slow_s and (drive.iops or drive.bps):
         raise UsageError(f"--drive {spec}: slow= sets the speed itself, so it takes no iops= or bps=")
     if drive.size % drive.lba:
@@ -196,7 +208,7 @@ def share_slots(drives):
 
 def prepare_images(drive, folder):
     """Creates the images that are not there, in `folder` where no image= was given."""
-    if drive.latency_ns:
+    if not drive.keeps_data:
         return
     if not drive.image:
         drive.image = os.path.join(folder, f"drive{drive.index}.img")
@@ -253,7 +265,7 @@ def _block_graph(arguments, drive, nsid):
     bottom = {"node-name": f"{base}-file", "driver": "file", "filename": drive.image_of(nsid),
               # The data only has to outlive the machine, not the host: flushes need not reach the disk.
               "cache": {"direct": False, "no-flush": True}, "discard": "unmap"}
-    if drive.latency_ns:
+    if not drive.keeps_data:
         bottom = {"node-name": f"{base}-file", "driver": "null-co", "size": drive.size,
                   "latency-ns": drive.latency_ns, "read-zeroes": True}
     nodes = [bottom]
@@ -261,8 +273,9 @@ def _block_graph(arguments, drive, nsid):
         nodes.append({"node-name": f"{base}-errors", "driver": "blkdebug", "image": nodes[-1]["node-name"],
                       "inject-error": [{"event": "none", "iotype": iotype, "errno": 5, "sector": sector}
                                        for iotype, sector in drive.error_sectors]})
-    nodes.append({"node-name": f"{base}-speed", "driver": "throttle", "throttle-group": drive.throttle_group,
-                  "file": nodes[-1]["node-name"]})
+    if not drive.null:
+        nodes.append({"node-name": f"{base}-speed", "driver": "throttle", "throttle-group": drive.throttle_group,
+                      "file": nodes[-1]["node-name"]})
     for node in nodes:
         arguments += ["-blockdev", json.dumps(node)]
     return nodes[-1]["node-name"]
