@@ -4,10 +4,10 @@
 #![allow(unsafe_code)]
 
 use crate::EngineError;
-use crate::inspect::{FEATURES, Pages};
+use crate::inspect::{FEATURES, Pages, Transitions};
 use nvpoll_spec::{
-    Admin, Cns, ControllerIdentity, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, NamespaceIdentity,
-    Status, SubmissionEntry,
+    Admin, ApstEntry, Cns, ControllerIdentity, ErrorLogEntry, FeatureId, IDENTIFY_BYTES, LogId,
+    NSID_ALL, NamespaceIdentity, Status, SubmissionEntry,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -60,6 +60,8 @@ pub(crate) fn read(path: &Path) -> Result<Pages, EngineError> {
     for nsid in list.into_iter().take_while(|&nsid| nsid != 0).take(NAMESPACES_MAX) {
         namespaces.push((nsid, Box::new(node.page(&Admin::identify(Cns::NAMESPACE, nsid))?)));
     }
+    let transitions = (controller.autonomous_power & 1 != 0).then(|| node.transitions());
+    let kept = usize::from(controller.error_entries_z) + 1;
     let feature = |id: FeatureId| (id, node.send(&Admin::get_feature(id, 0), &mut []).ok());
     Ok(Pages {
         through: format!("the kernel's driver, {}", path.display()),
@@ -69,6 +71,11 @@ pub(crate) fn read(path: &Path) -> Result<Pages, EngineError> {
         smart: node
             .page(&Admin::get_log(LogId::SMART, NSID_ALL, 512))
             .map_err(|error: EngineError| error.to_string()),
+        errors: node.errors(kept).map_err(|error| error.to_string()),
+        firmware: node
+            .page(&Admin::get_log(LogId::FIRMWARE, NSID_ALL, 512))
+            .map_err(|error: EngineError| error.to_string()),
+        transitions: transitions.map(|read| read.map_err(|error: EngineError| error.to_string())),
         features: FEATURES.into_iter().map(feature).collect(),
         refusals: Vec::new(),
     })
@@ -113,6 +120,24 @@ impl Node<'_> {
         self.send(entry, &mut page)?;
         T::read_from_bytes(&page)
             .map_err(|_| EngineError::Failed("a page of another size than its type".to_owned()))
+    }
+
+    /// The newest of the `kept` entries of the error log, a page of it at most.
+    fn errors(&self, kept: usize) -> Result<Vec<ErrorLogEntry>, EngineError> {
+        let bytes = kept.min(IDENTIFY_BYTES / size_of::<ErrorLogEntry>()) * 64;
+        let mut page = vec![0; bytes];
+        self.send(&Admin::get_log(LogId::ERROR, NSID_ALL, bytes as u32), &mut page)?;
+        let entries = page.chunks_exact(size_of::<ErrorLogEntry>());
+        let entries = entries.filter_map(|bytes| ErrorLogEntry::read_from_bytes(bytes).ok());
+        Ok(entries.filter(|entry| entry.count != 0).collect())
+    }
+
+    /// Autonomous Power State Transition: whether it is on, and its table of 32 entries.
+    fn transitions(&self) -> Result<Transitions, EngineError> {
+        let mut table = [0; 32 * size_of::<ApstEntry>()];
+        let on = self.send(&Admin::get_feature(FeatureId::AUTONOMOUS_POWER, 0), &mut table)?;
+        let words = table.as_chunks().0.iter();
+        Ok((on & 1 != 0, words.map(|word| ApstEntry(u64::from_le_bytes(*word))).collect()))
     }
 
     /// Sends a command, its data going to `data`; returns the completion's dword 0.

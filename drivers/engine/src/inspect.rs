@@ -1,5 +1,9 @@
 //! What a controller says of itself, read through whichever driver has it.
 
+mod optional;
+
+pub(crate) use optional::Transitions;
+
 use crate::{EngineError, OpenOptions, Target};
 use nvpoll_nvme::{Controller, KnownQuirk, NvmeError, Options, Quirks};
 use nvpoll_pci::soft::SoftFunction;
@@ -7,7 +11,8 @@ use nvpoll_pci::{Function, PciError};
 #[cfg(target_os = "linux")]
 use nvpoll_pci::{uio::UioFunction, vfio::VfioFunction};
 use nvpoll_spec::{
-    ControllerIdentity, FeatureId, NamespaceIdentity, SmartLog, Version, ascii_field,
+    ControllerIdentity, ErrorLogEntry, FeatureId, FirmwareLog, NamespaceIdentity, SmartLog,
+    Version, ascii_field,
 };
 use serde::Serialize;
 
@@ -36,7 +41,11 @@ pub(crate) struct Pages {
     pub controller: Box<ControllerIdentity>,
     pub namespaces: Vec<(u32, Box<NamespaceIdentity>)>,
     pub smart: Result<SmartLog, String>,
+    pub errors: Result<Vec<ErrorLogEntry>, String>,
+    pub firmware: Result<FirmwareLog, String>,
     pub features: Vec<(FeatureId, Option<u32>)>,
+    /// `None` where the controller has none.
+    pub transitions: Option<Result<Transitions, String>>,
     /// What the driver here would refuse a namespace for.
     pub refusals: Vec<(u32, String)>,
 }
@@ -116,6 +125,12 @@ fn read<F: Function>(function: F, quirks: Option<Quirks>) -> Result<Pages, Engin
         controller: Box::new(*controller.identity()),
         namespaces,
         smart: controller.smart().map_err(|error| error.to_string()),
+        errors: controller.error_log().map_err(|error| error.to_string()),
+        firmware: controller.firmware_log().map_err(|error| error.to_string()),
+        transitions: (controller.identity().autonomous_power & 1 != 0).then(|| {
+            let apst = controller.apst().map_err(|error| error.to_string())?;
+            Ok((apst.enabled, apst.table.to_vec()))
+        }),
         features: FEATURES.into_iter().map(feature).collect::<Result<_, _>>().map_err(failed)?,
         refusals,
     })
@@ -148,7 +163,8 @@ fn section<N: Into<String>>(title: impl Into<String>, facts: Vec<(N, String)>) -
 }
 
 fn describe(pages: &Pages) -> Inspection {
-    let mut sections = vec![controller_section(&pages.controller)];
+    let id = &pages.controller;
+    let mut sections = vec![controller_section(id), optional::offer_section(id)];
     if !pages.registers.is_empty() {
         sections.push(section("registers", pages.registers.clone()));
     }
@@ -161,10 +177,15 @@ fn describe(pages: &Pages) -> Inspection {
         (id.to_string(), value)
     });
     sections.push(section("features", features.collect()));
+    let power = pages.features.iter().find(|(id, _)| *id == FeatureId::POWER_MANAGEMENT);
+    let power = power.and_then(|(_, value)| *value);
+    sections.push(optional::power_section(id, power, pages.transitions.as_ref()));
     sections.push(match &pages.smart {
         Ok(log) => smart_section(log),
         Err(why) => section("SMART / health log", vec![("not read", why.clone())]),
     });
+    sections.push(optional::error_section(&pages.errors));
+    sections.push(optional::firmware_section(&pages.firmware));
     Inspection { through: pages.through.clone(), sections }
 }
 
@@ -174,7 +195,6 @@ fn controller_section(id: &ControllerIdentity) -> Section {
         0 => "no limit".to_owned(),
         log2 => format!("2^{log2} pages"),
     };
-    let has = |bits: u16, bit: u16| yes(bits >> bit & 1 != 0);
     section(
         "controller",
         vec![
@@ -191,11 +211,7 @@ fn controller_section(id: &ControllerIdentity) -> Section {
             ("MDTS (largest transfer)", mdts),
             ("NN (highest namespace)", id.namespaces.to_string()),
             ("volatile write cache", yes(id.write_cache & 1 != 0)),
-            ("ONCS: compare", has(id.nvm_commands, 0)),
-            ("ONCS: dataset management", has(id.nvm_commands, 2)),
-            ("ONCS: write zeroes", has(id.nvm_commands, 3)),
             ("SGLS", format!("{:#010x}", id.sgl)),
-            ("power states", (u32::from(id.power_states_z) + 1).to_string()),
             ("RTD3E (shutdown)", format!("{} us", id.shutdown_us)),
         ],
     )

@@ -4,7 +4,7 @@ use crate::limits::{ADMIN_ENTRIES, PAGE_BYTES};
 use crate::{NvmeError, ProtocolError, wait};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
 use nvpoll_pci::Function;
-use nvpoll_spec::{CompletionEntry, SubmissionEntry, reg};
+use nvpoll_spec::{Admin, AsyncEvent, CompletionEntry, SubmissionEntry, reg};
 use std::time::{Duration, Instant};
 
 /// How often a waiting admin command looks at CSTS as well.
@@ -25,6 +25,34 @@ pub(crate) struct AdminQueue<F: Function> {
     cid: u16,
     wait_max: Duration,
     dead: bool,
+    events: Events,
+}
+
+/// The least CID of an Asynchronous Event Request; other commands' are below.
+const EVENT_CID: u16 = 0xff00;
+
+/// Requests that the controller holds until it has an event to report.
+#[derive(Default)]
+struct Events {
+    /// One bit for each request that is held.
+    held: u16,
+    /// Requests that are to be held.
+    asked: u16,
+    /// Completed requests, no more than are held at a time.
+    taken: Vec<CompletionEntry>,
+}
+
+impl Events {
+    /// Takes a completion if it is a held request's.
+    fn take(&mut self, entry: CompletionEntry) -> bool {
+        let bit = entry.cid.checked_sub(EVENT_CID).and_then(|index| 1u16.checked_shl(index.into()));
+        let Some(bit) = bit.filter(|bit| self.held & bit != 0 && entry.sq_id == 0) else {
+            return false;
+        };
+        self.held &= !bit;
+        self.taken.push(entry);
+        true
+    }
 }
 
 impl<F: Function> AdminQueue<F> {
@@ -52,6 +80,7 @@ impl<F: Function> AdminQueue<F> {
             cid: 0,
             wait_max,
             dead: false,
+            events: Events::default(),
         })
     }
 
@@ -84,7 +113,7 @@ impl<F: Function> AdminQueue<F> {
                 reason: format!("{command} was not sent: an earlier admin command never completed"),
             });
         }
-        self.cid = (self.cid + 1) % (u16::MAX - 1);
+        self.cid = (self.cid + 1) % EVENT_CID;
         entry.cid = self.cid;
         if moves_data {
             entry.prp1 = self.data.iova(0);
@@ -99,6 +128,61 @@ impl<F: Function> AdminQueue<F> {
             return Ok(completion);
         }
         Err(NvmeError::Command { location: location.into(), command: command.into(), status })
+    }
+
+    /// Sends Asynchronous Event Requests until the controller holds `count` of them, at most 16.
+    ///
+    /// # Errors
+    /// When the queue is dead.
+    pub fn ask_for_events(&mut self, function: &F, count: u16) -> Result<(), NvmeError> {
+        if self.dead {
+            return Err(NvmeError::Limit {
+                location: function.location().into(),
+                reason: "an earlier admin command never completed".into(),
+            });
+        }
+        self.events.asked = count.min(16);
+        let held = self.events.held;
+        for index in (0..self.events.asked).filter(|index| held >> index & 1 == 0) {
+            let cid = EVENT_CID + index;
+            self.events.held |= 1 << index;
+            self.submissions.push(SubmissionEntry { cid, ..Admin::async_event() }.to_words());
+        }
+        self.tail.ring(self.submissions.tail());
+        Ok(())
+    }
+
+    /// Takes the events that were reported, and asks for as many again.
+    ///
+    /// # Errors
+    /// When a completion is none of a request that is held, or a request failed: then no more are
+    /// sent.
+    pub fn take_events(&mut self, function: &F) -> Result<Vec<AsyncEvent>, NvmeError> {
+        let location = || function.location().to_owned();
+        for _ in 0..self.completions.entries() {
+            let Some(upper) = self.completions.peek() else { break };
+            let entry = CompletionEntry::from_words([self.completions.result(), upper]);
+            self.completions.advance();
+            self.head.ring(self.completions.head());
+            if !self.events.take(entry) {
+                let source = ProtocolError::UnknownCid { qid: 0, cid: entry.cid };
+                return Err(NvmeError::Protocol { location: location(), source });
+            }
+        }
+        let taken = std::mem::take(&mut self.events.taken);
+        if let Some(failed) = taken.iter().find(|entry| !entry.status().is_success()) {
+            let (command, status) = ("Asynchronous Event Request".into(), failed.status());
+            return Err(NvmeError::Command { location: location(), command, status });
+        }
+        if !taken.is_empty() {
+            self.ask_for_events(function, self.events.asked)?;
+        }
+        Ok(taken.iter().map(|entry| AsyncEvent(entry.result)).collect())
+    }
+
+    /// Copies `source`, cut at a page's end, into the data page.
+    pub fn write_data(&self, source: &[u8]) {
+        self.data.write(0, source.get(..PAGE_BYTES).unwrap_or(source));
     }
 
     /// Copies the data page into `target`.
@@ -122,6 +206,9 @@ impl<F: Function> AdminQueue<F> {
                 let entry = CompletionEntry::from_words([self.completions.result(), upper]);
                 self.completions.advance();
                 self.head.ring(self.completions.head());
+                if self.events.take(entry) {
+                    continue;
+                }
                 let source = match entry {
                     CompletionEntry { cid, .. } if cid != self.cid => {
                         ProtocolError::UnknownCid { qid: 0, cid }

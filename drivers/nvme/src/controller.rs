@@ -342,7 +342,22 @@ impl<F: Function> Controller<F> {
         lock(&self.retired).extend(memory.into_iter().cloned());
     }
 
-    fn admin_command(
+    /// Abort (§5.1): whether the command was aborted (dword 0, bit 0 is 0).
+    pub(crate) fn abort(&self, qid: u16, cid: u16) -> Result<bool, NvmeError> {
+        let completion = self.admin_command("Abort", Admin::abort(qid, cid), false)?;
+        Ok(completion.result & 1 == 0)
+    }
+
+    pub(crate) fn timeout(&self, what: &'static str, waited: Duration) -> NvmeError {
+        let csts = Access(&self.function).read32(reg::CSTS).unwrap_or(u32::MAX);
+        NvmeError::Timeout { location: self.location().into(), what, waited, csts }
+    }
+
+    pub(crate) fn lock_admin(&self) -> MutexGuard<'_, AdminQueue<F>> {
+        lock(&self.admin)
+    }
+
+    pub(crate) fn admin_command(
         &self,
         command: &str,
         entry: SubmissionEntry,
@@ -352,19 +367,41 @@ impl<F: Function> Controller<F> {
     }
 
     /// Sends a command that fills the data page and reads it as `T`.
-    fn read_page<T: FromBytes>(
+    pub(crate) fn read_page<T: FromBytes>(
         &self,
         command: &str,
         entry: SubmissionEntry,
     ) -> Result<T, NvmeError> {
+        self.read_page_and_result(command, entry).map(|(_, page)| page)
+    }
+
+    /// The same with the completion, for a command that answers by both.
+    pub(crate) fn read_page_and_result<T: FromBytes>(
+        &self,
+        command: &str,
+        entry: SubmissionEntry,
+    ) -> Result<(CompletionEntry, T), NvmeError> {
         let mut page = [0; PAGE_BYTES];
         let mut admin = lock(&self.admin);
         admin.clear_data();
-        admin.submit(&self.function, command, entry, true)?;
+        let completion = admin.submit(&self.function, command, entry, true)?;
         admin.read_data(&mut page);
         let (value, _) = T::read_from_prefix(&page)
             .map_err(|_| self.limit(format!("{command} returns more than one page")))?;
-        Ok(value)
+        Ok((completion, value))
+    }
+
+    /// Sends a command whose data is `page`, at most a page of it.
+    pub(crate) fn write_page(
+        &self,
+        command: &str,
+        entry: SubmissionEntry,
+        page: &[u8],
+    ) -> Result<(), NvmeError> {
+        let mut admin = lock(&self.admin);
+        admin.clear_data();
+        admin.write_data(page);
+        admin.submit(&self.function, command, entry, true).map(|_| ())
     }
 
     fn identify<T: FromBytes>(&self, cns: Cns, nsid: u32) -> Result<T, NvmeError> {

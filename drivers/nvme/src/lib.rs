@@ -4,7 +4,7 @@
 //! Read it in this order: [`Controller::open`] (how a controller comes up and goes down), the admin
 //! queue in `admin.rs` (one command at a time, every wait bounded), then [`QueuePair`] (the hot
 //! path: `push`, `kick`, `reap`), with `slots.rs` (which command a completion ends) and `prp.rs` (how
-//! a buffer is told to the device). Everything is
+//! a buffer is told to the device). The rarer commands are in `commands`, for another evening. Everything is
 //! generic over the transport, [`nvpoll_pci::Function`], and contains no unsafe code: memory that
 //! the device shares is `nvpoll-mem`'s.
 //!
@@ -16,12 +16,13 @@
 //! the host, no host memory
 //! larger or smaller than 4 KiB pages, no interrupts of the admin
 //! queue, no arbitration but round robin, no namespace management, no
-//! asynchronous events, no reset while I/O runs. A controller or namespace that needs one of these
+//! reset while I/O runs. A controller or namespace that needs one of these
 //! is refused with the reason, never misread.
 
 #![forbid(unsafe_code)]
 
 mod admin;
+mod commands;
 mod controller;
 mod error;
 mod layout;
@@ -33,6 +34,7 @@ mod quirks;
 mod slots;
 mod wait;
 
+pub use commands::{Apst, Commands};
 pub use controller::{Controller, Options};
 pub use error::{NvmeError, ProtocolError};
 pub use metadata::{Metadata, MetadataPlace};
@@ -46,6 +48,11 @@ pub mod limits {
 
     /// Memory page of the controller and of PRPs (CC.MPS = 0), in bytes.
     pub const PAGE_BYTES: usize = 4096;
+    /// Longest wait for a command that is sent by itself ([`Commands`](crate::Commands)); a
+    /// deallocation of a whole drive takes its time.
+    pub const COMMAND_WAIT: Duration = Duration::from_secs(60);
+    /// Asynchronous Event Requests that are held by the controller at a time.
+    pub const EVENTS_ASKED: u16 = 4;
     /// Entries in each admin queue.
     pub const ADMIN_ENTRIES: u16 = 32;
     /// Longest wait for an admin command, unless [`Options`](crate::Options) say otherwise.

@@ -11,6 +11,7 @@
 //! generation above the slot's number, so that a completion which comes late or twice names a
 //! generation that is not outstanding, and is caught.
 
+mod alone;
 mod each;
 
 pub use each::DoorbellMode;

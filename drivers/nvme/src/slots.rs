@@ -70,6 +70,12 @@ impl Slots {
         (slot.outstanding == IDLE).then_some(slot.prps)
     }
 
+    /// The CID of `slot`'s command that is outstanding.
+    pub fn outstanding(&self, slot: u16) -> Option<u16> {
+        let slot = self.all.get(usize::from(slot))?;
+        (slot.outstanding != IDLE).then(|| slot.outstanding.cid())
+    }
+
     /// Marks `slot` outstanding; returns its command's CID.
     #[inline(always)]
     pub fn begin(&mut self, slot: u16) -> Option<u16> {

@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Outcome};
 use crate::events::{ERROR_ENTRY_BYTES, ERRORS_KEPT, ErrorLog, Event, Events};
-use crate::features::{Features, TEMPERATURE_KELVIN};
+use crate::features::{APST_WORDS, Features, TEMPERATURE_KELVIN};
 use crate::identify::{self, FIRMWARE, Page};
 use crate::nvm::NSID;
 use crate::options::SoftOptions;
@@ -65,8 +65,8 @@ impl Device {
             AdminOpcode::CREATE_SQ => self.create_sq(shared, entry),
             AdminOpcode::DELETE_CQ => self.delete_cq(shared, entry),
             AdminOpcode::DELETE_SQ => self.delete_sq(shared, entry),
-            AdminOpcode::GET_FEATURES => Ok(self.get_feature(entry)),
-            AdminOpcode::SET_FEATURES => Ok(self.set_feature(shared, entry)),
+            AdminOpcode::GET_FEATURES => self.get_feature(shared, entry),
+            AdminOpcode::SET_FEATURES => self.set_feature(shared, entry),
             AdminOpcode::GET_LOG_PAGE => self.get_log(shared, entry),
             AdminOpcode::ABORT => Ok(self.abort_command(shared, entry)),
             AdminOpcode::ASYNC_EVENT => {
@@ -204,16 +204,37 @@ impl Device {
     }
 
     /// Get Features (§5.13). Select is not supported (ONCS bit 4), so only the current value is.
-    fn get_feature(&mut self, entry: &SubmissionEntry) -> Outcome {
+    fn get_feature(
+        &mut self,
+        shared: &Shared,
+        entry: &SubmissionEntry,
+    ) -> Result<Outcome, Outcome> {
         if entry.cdw10 >> 8 & 7 != 0 {
-            return Outcome::invalid(Status::INVALID_FIELD);
+            return Err(Outcome::invalid(Status::INVALID_FIELD));
         }
-        self.admin.features.get(FeatureId(entry.cdw10 as u8), entry.cdw11)
+        let feature = FeatureId(entry.cdw10 as u8);
+        if feature == FeatureId::AUTONOMOUS_POWER {
+            let table = self.admin.features.apst_table();
+            let page = self.admin.page.iter_mut();
+            page.zip(table).for_each(|(to, from)| *to = *from);
+            self.answer(shared, entry, 0, 8 * APST_WORDS as u64)?;
+        }
+        Ok(self.admin.features.get(feature, entry.cdw11))
     }
 
-    fn set_feature(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Outcome {
+    fn set_feature(
+        &mut self,
+        shared: &Shared,
+        entry: &SubmissionEntry,
+    ) -> Result<Outcome, Outcome> {
         if entry.cdw10 & 1 << 31 != 0 {
-            return Outcome::invalid(Status::FEATURE_NOT_SAVEABLE);
+            return Err(Outcome::invalid(Status::FEATURE_NOT_SAVEABLE));
+        }
+        if FeatureId(entry.cdw10 as u8) == FeatureId::AUTONOMOUS_POWER {
+            let mut table = [0; APST_WORDS];
+            self.reach(shared, entry, 8 * APST_WORDS as u64, false)?;
+            self.segments.take_host(&self.view, &mut table, 2 * APST_WORDS);
+            return Ok(self.admin.features.set_apst(entry.cdw11, &table));
         }
         let has_queues = self.sqs.iter().skip(1).any(Option::is_some)
             || self.cqs.iter().skip(1).any(Option::is_some);
@@ -222,7 +243,7 @@ impl Device {
         if features.reports_temperature() && features.is_too_hot_or_cold() {
             self.raise(shared, Event::Temperature);
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Abort (§5.1): DW0 bit 0 says that the command was not aborted.

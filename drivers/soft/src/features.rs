@@ -1,8 +1,11 @@
 //! Features (§5.21.1): kept, given back, and where they mean something to this device, meant.
 
 use crate::device::Outcome;
-use crate::identify::WARNING_KELVIN;
-use nvpoll_spec::{FeatureId, Status};
+use crate::identify::{POWER_STATES, WARNING_KELVIN};
+use nvpoll_spec::{ApstEntry, FeatureId, Status};
+
+/// Words in the table of Autonomous Power State Transition: one for each possible power state.
+pub(crate) const APST_WORDS: usize = 32;
 
 /// The temperature that the device reports, in kelvin: a mild 27 degrees Celsius.
 pub(crate) const TEMPERATURE_KELVIN: u16 = 300;
@@ -15,6 +18,9 @@ pub(crate) struct Features {
     under_kelvin: u16,
     error_recovery: u32,
     write_cache: u32,
+    power_state: u32,
+    /// Autonomous Power State Transition: on, and the table.
+    apst: (u32, [u64; APST_WORDS]),
     coalescing: u32,
     /// Vectors whose coalescing is disabled.
     uncoalesced: Vec<bool>,
@@ -34,6 +40,8 @@ impl Features {
             under_kelvin: 0,
             error_recovery: 0,
             write_cache: 1,
+            power_state: 0,
+            apst: (0, [0; APST_WORDS]),
             coalescing: 0,
             uncoalesced: vec![false; usize::from(queues) + 1],
             write_atomicity: 0,
@@ -67,7 +75,8 @@ impl Features {
     pub(crate) fn get(&self, id: FeatureId, cdw11: u32) -> Outcome {
         Outcome::with(match id {
             FeatureId::ARBITRATION => self.arbitration,
-            FeatureId::POWER_MANAGEMENT => 0,
+            FeatureId::POWER_MANAGEMENT => self.power_state,
+            FeatureId::AUTONOMOUS_POWER => self.apst.0,
             FeatureId::TEMPERATURE_THRESHOLD => match threshold(cdw11) {
                 Some(Threshold::Over) => self.over_kelvin.into(),
                 Some(Threshold::Under) => self.under_kelvin.into(),
@@ -90,12 +99,33 @@ impl Features {
         })
     }
 
+    /// The table of Autonomous Power State Transition.
+    pub(crate) fn apst_table(&self) -> &[u64; APST_WORDS] {
+        &self.apst.1
+    }
+
+    /// Set Features, Autonomous Power State Transition (§5.21.1.12): only non-operational states may
+    /// be gone to.
+    pub(crate) fn set_apst(&mut self, cdw11: u32, table: &[u64; APST_WORDS]) -> Outcome {
+        let is_possible = |entry: &u64| {
+            let entry = ApstEntry(*entry);
+            let state = POWER_STATES.get(usize::from(entry.state()));
+            entry.idle_ms() == 0 || state.is_some_and(|state| state.1 & 1 << 1 != 0)
+        };
+        if !table.iter().all(is_possible) {
+            return Outcome::invalid(Status::INVALID_FIELD);
+        }
+        self.apst = (cdw11 & 1, *table);
+        Outcome::DONE
+    }
+
     /// Set Features. `has_queues` says that I/O queues exist.
     pub(crate) fn set(&mut self, id: FeatureId, cdw11: u32, has_queues: bool) -> Outcome {
         match id {
             FeatureId::ARBITRATION => self.arbitration = cdw11 & 0xffff_ff07,
-            // Power state 0 is the only one.
-            FeatureId::POWER_MANAGEMENT if cdw11 & 0x1f == 0 => {}
+            FeatureId::POWER_MANAGEMENT if ((cdw11 & 0x1f) as usize) < POWER_STATES.len() => {
+                self.power_state = cdw11 & 0xff;
+            }
             FeatureId::TEMPERATURE_THRESHOLD => match threshold(cdw11) {
                 Some(Threshold::Over) => self.over_kelvin = cdw11 as u16,
                 Some(Threshold::Under) => self.under_kelvin = cdw11 as u16,
@@ -173,7 +203,7 @@ mod tests {
         let mut features = Features::new(2);
         for (id, set, get, back) in [
             (FeatureId::ARBITRATION, 0x0302_0107, 0, 0x0302_0107),
-            (FeatureId::POWER_MANAGEMENT, 0, 0, 0),
+            (FeatureId::POWER_MANAGEMENT, 2, 0, 2),
             (FeatureId::TEMPERATURE_THRESHOLD, 310, 0, 310),
             (FeatureId::TEMPERATURE_THRESHOLD, 1 << 20 | 280, 1 << 20, 280),
             (FeatureId::ERROR_RECOVERY, 100, 0, 100),
@@ -188,7 +218,7 @@ mod tests {
         }
         for (id, value) in [
             (FeatureId(0x80), 0),
-            (FeatureId::POWER_MANAGEMENT, 1),
+            (FeatureId::POWER_MANAGEMENT, 3),
             (FeatureId::TEMPERATURE_THRESHOLD, 3 << 16),
             (FeatureId::ERROR_RECOVERY, 1 << 16),
             (FeatureId::INTERRUPT_VECTOR, 3),
@@ -196,6 +226,21 @@ mod tests {
             assert!(!features.set(id, value, false).status.is_success(), "{id}");
         }
         assert!(!features.get(FeatureId(0x80), 0).status.is_success());
+    }
+
+    #[test]
+    fn power_goes_down_to_non_operational_states_alone() {
+        let mut features = Features::new(1);
+        let mut table = [0; APST_WORDS];
+        table[0] = ApstEntry::new(2, 100).0;
+        assert!(features.set_apst(1, &table).status.is_success());
+        assert_eq!(features.get(FeatureId::AUTONOMOUS_POWER, 0).result, 1);
+        assert_eq!(features.apst_table()[0], table[0]);
+        for state in [1, 3, 31] {
+            table[1] = ApstEntry::new(state, 1).0;
+            assert!(!features.set_apst(0, &table).status.is_success(), "state {state}");
+        }
+        assert_eq!(features.get(FeatureId::AUTONOMOUS_POWER, 0).result, 1, "as it was");
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use crate::events::{ERRORS_KEPT, REQUESTS_MAX};
 use crate::nvm::NSID;
+use crate::optional::{COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX};
 use crate::options::SoftOptions;
-use nvpoll_spec::{ControllerIdentity, IDENTIFY_BYTES, LbaFormat, NamespaceIdentity, Version};
+use nvpoll_spec::{
+    ControllerIdentity, IDENTIFY_BYTES, LbaFormat, NamespaceIdentity, OptionalCommands, Version,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Aborts that may be outstanding, ACL plus one. Each completes at once, so the limit is never met.
@@ -15,6 +18,11 @@ const MODEL: &str = "nvpoll soft controller";
 /// Warning and critical composite temperatures in kelvin.
 pub(crate) const WARNING_KELVIN: u16 = 343;
 const CRITICAL_KELVIN: u16 = 353;
+
+/// Power states: MP in 0.01 W, MXPS and NOPS, ENLAT and EXLAT in microseconds. The last one is
+/// non-operational. None of them changes how the device works.
+pub(crate) const POWER_STATES: [(u16, u8, u32, u32); 3] =
+    [(500, 0, 0, 0), (300, 0, 20, 20), (5, 1 << 1, 1000, 5000)];
 
 /// One page that Identify returns, as the words that are stored in memory.
 pub(crate) type Page = [u64; IDENTIFY_BYTES / 8];
@@ -70,15 +78,27 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
     id.critical_kelvin = CRITICAL_KELVIN;
     (id.sq_entry_log2, id.cq_entry_log2) = (0x66, 0x44);
     id.namespaces = NSID;
-    // Write Zeroes is the one optional command.
-    id.nvm_commands = 1 << 3;
+    id.nvm_commands = OptionalCommands::new()
+        .with_compare(true)
+        .with_dataset_management(true)
+        .with_write_zeroes(true)
+        .with_verify(true)
+        .with_copy(true)
+        .into_bits();
+    // Copy's ranges in format 0.
+    id.copy_formats = 1;
     // A volatile write cache is there, and Flush takes the broadcast NSID (bits 2:1, 11b).
     id.write_cache = 1 | 3 << 1;
     for (byte, char) in id.subsystem_nqn.iter_mut().zip(nqn(options).bytes()) {
         *byte = char;
     }
-    if let Some(state) = id.power_states.first_mut() {
-        state.power_max = 500;
+    id.power_states_z = (POWER_STATES.len() - 1) as u8;
+    id.autonomous_power = 1;
+    for (state, (power_max, flags, entry_us, exit_us)) in
+        id.power_states.iter_mut().zip(POWER_STATES)
+    {
+        (state.power_max, state.flags) = (power_max, flags);
+        (state.entry_us, state.exit_us) = (entry_us, exit_us);
     }
     page_of(&id, page);
 }
@@ -113,6 +133,8 @@ pub(crate) fn namespace(options: &SoftOptions, page: &mut Page) {
     // Deallocated blocks, of which there are those never written, read as zeroes.
     id.deallocate = 1;
     id.media_bytes = [options.size_bytes, 0];
+    (id.copy_range_blocks_max, id.copy_blocks_max) = (COPY_RANGE_BLOCKS_MAX, COPY_BLOCKS_MAX);
+    id.copy_ranges_z = (COPY_RANGES_MAX - 1) as u8;
     id.nguid = identifier(options);
     let data_log2 = options.lba_bytes.trailing_zeros() as u8;
     if let Some(format) = id.formats.first_mut() {

@@ -46,6 +46,7 @@ mod iommu;
 mod lifecycle;
 mod media;
 mod nvm;
+mod optional;
 mod options;
 mod pace;
 mod prp;

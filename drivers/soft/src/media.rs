@@ -1,5 +1,7 @@
 //! Where the blocks are.
 
+mod local;
+
 use crate::SoftError;
 use crate::iommu::DmaView;
 use crate::options::{Backing, SoftOptions};

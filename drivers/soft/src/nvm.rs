@@ -1,4 +1,4 @@
-//! The NVM commands (§6): read, write, write zeroes, flush.
+//! The NVM commands (§6): read, write, write zeroes, flush; the others are in `optional.rs`.
 
 use crate::device::{Device, Outcome};
 use crate::prp::{DataError, Prps};
@@ -9,9 +9,9 @@ use nvpoll_spec::{NSID_ALL, NvmOpcode, Status, SubmissionEntry};
 pub(crate) const NSID: u32 = 1;
 
 /// What an I/O command touches.
-struct Range {
-    offset: u64,
-    bytes: u64,
+pub(crate) struct Range {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Device {
@@ -28,6 +28,10 @@ impl Device {
             NvmOpcode::WRITE => self.transfer(shared, entry, true),
             NvmOpcode::FLUSH => self.flush(shared, entry),
             NvmOpcode::WRITE_ZEROES => self.write_zeroes(shared, entry),
+            NvmOpcode::COMPARE => self.compare(shared, entry),
+            NvmOpcode::VERIFY => self.verify(shared, entry),
+            NvmOpcode::DATASET_MANAGEMENT => self.dataset_management(shared, entry),
+            NvmOpcode::COPY => self.copy_blocks(shared, entry),
             _ => Err(Outcome::invalid(Status::INVALID_OPCODE)),
         };
         outcome.err().unwrap_or(Outcome::DONE)
@@ -98,7 +102,7 @@ impl Device {
 
 /// The bytes that SLBA and NLB name, inside of the namespace.
 #[inline]
-fn range(shared: &Shared, entry: &SubmissionEntry) -> Result<Range, Outcome> {
+pub(crate) fn range(shared: &Shared, entry: &SubmissionEntry) -> Result<Range, Outcome> {
     if entry.nsid != NSID {
         return Err(Outcome::invalid(Status::INVALID_NAMESPACE));
     }
@@ -126,7 +130,7 @@ fn unreachable_data(shared: &Shared, error: DataError) -> Outcome {
 }
 
 #[cold]
-fn media_error(shared: &Shared, status: Status) -> Outcome {
+pub(crate) fn media_error(shared: &Shared, status: Status) -> Outcome {
     shared.tallies.media_errors.add(1);
     Outcome::failed(status)
 }

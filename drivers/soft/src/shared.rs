@@ -49,10 +49,20 @@ pub struct SoftCounters {
     pub flushes: u64,
     /// Write Zeroes that succeeded.
     pub write_zeroes: u64,
+    /// Compares that found no difference.
+    pub compares: u64,
+    /// Verifies that succeeded.
+    pub verifies: u64,
+    /// Dataset Management commands that deallocated.
+    pub trims: u64,
+    /// Copies that succeeded.
+    pub copies: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written by writes.
     pub written_bytes: u64,
+    /// Bytes deallocated by Dataset Management.
+    pub trimmed_bytes: u64,
     /// Commands that failed, admin and I/O.
     pub failed: u64,
     /// Reads, writes and flushes that the backing failed.
@@ -87,8 +97,13 @@ pub(crate) struct Tallies {
     pub(crate) writes: Tally,
     pub(crate) flushes: Tally,
     pub(crate) write_zeroes: Tally,
+    pub(crate) compares: Tally,
+    pub(crate) verifies: Tally,
+    pub(crate) trims: Tally,
+    pub(crate) copies: Tally,
     pub(crate) read_bytes: Tally,
     pub(crate) written_bytes: Tally,
+    pub(crate) trimmed_bytes: Tally,
     pub(crate) failed: Tally,
     pub(crate) media_errors: Tally,
     pub(crate) invalid_doorbells: Tally,

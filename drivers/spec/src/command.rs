@@ -40,12 +40,18 @@ open_enum! {
         WRITE = 0x01, "Write";
         /// Read (§6.9).
         READ = 0x02, "Read";
+        /// Write Uncorrectable (§6.16).
+        WRITE_UNCORRECTABLE = 0x04, "Write Uncorrectable";
         /// Compare (§6.6).
         COMPARE = 0x05, "Compare";
         /// Write Zeroes (§6.17).
         WRITE_ZEROES = 0x08, "Write Zeroes";
         /// Dataset Management (§6.7).
         DATASET_MANAGEMENT = 0x09, "Dataset Management";
+        /// Verify (§6.14).
+        VERIFY = 0x0c, "Verify";
+        /// Copy (TP 4065; NVM Command Set 1.0, §3.2.2).
+        COPY = 0x19, "Copy";
     }
 }
 
@@ -100,6 +106,8 @@ open_enum! {
         SMART = 0x02, "SMART / Health Information";
         /// Firmware Slot Information.
         FIRMWARE = 0x03, "Firmware Slot Information";
+        /// Changed Namespace List.
+        CHANGED_NAMESPACES = 0x04, "Changed Namespace List";
     }
 }
 
@@ -172,7 +180,7 @@ impl SubmissionEntry {
         zerocopy::transmute!(words)
     }
 
-    const fn zeroed(opcode: u8, nsid: u32) -> Self {
+    pub(crate) const fn zeroed(opcode: u8, nsid: u32) -> Self {
         Self {
             opcode,
             flags: 0,
@@ -229,6 +237,18 @@ impl Admin {
         let mut entry = SubmissionEntry::zeroed(AdminOpcode::SET_FEATURES.0, 0);
         entry.cdw10 = feature.0 as u32;
         entry.cdw11 = value;
+        entry
+    }
+
+    /// Asynchronous Event Request (§5.2): completes when there is an event.
+    pub const fn async_event() -> SubmissionEntry {
+        SubmissionEntry::zeroed(AdminOpcode::ASYNC_EVENT.0, 0)
+    }
+
+    /// Abort (§5.1) of command `cid` of submission queue `sq`.
+    pub const fn abort(sq: u16, cid: u16) -> SubmissionEntry {
+        let mut entry = SubmissionEntry::zeroed(AdminOpcode::ABORT.0, 0);
+        entry.cdw10 = queue_sizes(sq, cid);
         entry
     }
 

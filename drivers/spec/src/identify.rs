@@ -1,6 +1,7 @@
 //! Identify pages (§5.15.2).
 
 use crate::Version;
+use bitfield_struct::bitfield;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Identify Controller, CNS 01h, 4,096 bytes (§5.15.2.2, Figure 247).
@@ -87,7 +88,8 @@ pub struct ControllerIdentity {
     pub write_protection: u8,
     /// ACWU: atomic compare and write unit, zero-based blocks.
     pub atomic_compare_z: u16,
-    reserved534: [u8; 2],
+    /// OCFS: formats of the Copy command's ranges, one bit each (2.0).
+    pub copy_formats: u16,
     /// SGLS: scatter gather lists; bits 1:0 say whether they may be used.
     pub sgl: u32,
     reserved540: [u8; 228],
@@ -119,10 +121,80 @@ impl ControllerIdentity {
         }
     }
 
+    /// ONCS, as flags.
+    pub const fn optional_commands(&self) -> OptionalCommands {
+        OptionalCommands::from_bits(self.nvm_commands)
+    }
+
+    /// OACS, as flags.
+    pub const fn optional_admin_commands(&self) -> OptionalAdminCommands {
+        OptionalAdminCommands::from_bits(self.admin_commands)
+    }
+
+    /// The power states that exist, from state 0 on.
+    pub fn power_states(&self) -> &[PowerStateDescriptor] {
+        let count = usize::from(self.power_states_z) + 1;
+        self.power_states.get(..count).unwrap_or(&self.power_states)
+    }
+
     /// The version that the controller names.
     pub const fn version(&self) -> Version {
         Version::from_bits(self.version)
     }
+}
+
+/// ONCS: the optional NVM commands (§5.15.2.2; Verify from 1.4, Copy from 2.0 on).
+#[bitfield(u16)]
+#[derive(PartialEq, Eq)]
+pub struct OptionalCommands {
+    /// Compare.
+    pub compare: bool,
+    /// Write Uncorrectable.
+    pub write_uncorrectable: bool,
+    /// Dataset Management.
+    pub dataset_management: bool,
+    /// Write Zeroes.
+    pub write_zeroes: bool,
+    /// Save and Select of features.
+    pub save_select: bool,
+    /// Reservations.
+    pub reservations: bool,
+    /// The Timestamp feature.
+    pub timestamp: bool,
+    /// Verify.
+    pub verify: bool,
+    /// Copy.
+    pub copy: bool,
+    #[bits(7)]
+    __: u8,
+}
+
+/// OACS: the optional admin commands (§5.15.2.2).
+#[bitfield(u16)]
+#[derive(PartialEq, Eq)]
+pub struct OptionalAdminCommands {
+    /// Security Send and Receive.
+    pub security: bool,
+    /// Format NVM.
+    pub format: bool,
+    /// Firmware Commit and Image Download.
+    pub firmware: bool,
+    /// Namespace Management and Attachment.
+    pub namespace_management: bool,
+    /// Device Self-test.
+    pub self_test: bool,
+    /// Directives.
+    pub directives: bool,
+    /// NVMe-MI Send and Receive.
+    pub management_interface: bool,
+    /// Virtualization Management.
+    pub virtualization: bool,
+    /// Doorbell Buffer Config.
+    pub doorbell_buffer: bool,
+    /// Get LBA Status.
+    pub lba_status: bool,
+    #[bits(6)]
+    __: u8,
 }
 
 /// One power state, 32 bytes (Figure 248).
@@ -142,6 +214,19 @@ pub struct PowerStateDescriptor {
 }
 
 const _: () = assert!(size_of::<PowerStateDescriptor>() == 32);
+
+impl PowerStateDescriptor {
+    /// MP in microwatts; 0 is not said.
+    pub const fn power_uw_max(&self) -> u32 {
+        let unit_uw = if self.flags & 1 == 0 { 10_000 } else { 100 };
+        self.power_max as u32 * unit_uw
+    }
+
+    /// NOPS: no I/O is processed in this state.
+    pub const fn is_non_operational(&self) -> bool {
+        self.flags & 1 << 1 != 0
+    }
+}
 
 /// LBAF: one LBA format (Figure 246).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -197,7 +282,19 @@ pub struct NamespaceIdentity {
     pub write_granularity_z: u16,
     /// NPWA: preferred write alignment, zero-based blocks.
     pub write_alignment_z: u16,
-    reserved68: [u8; 36],
+    /// NPDG: preferred deallocate granularity, zero-based blocks.
+    pub deallocate_granularity_z: u16,
+    /// NPDA: preferred deallocate alignment, zero-based blocks.
+    pub deallocate_alignment_z: u16,
+    /// NOWS: optimal write size, zero-based blocks.
+    pub optimal_write_z: u16,
+    /// MSSRL: most blocks in one source range of a Copy (2.0).
+    pub copy_range_blocks_max: u16,
+    /// MCL: most blocks that one Copy moves.
+    pub copy_blocks_max: u32,
+    /// MSRC: most source ranges of a Copy, zero-based.
+    pub copy_ranges_z: u8,
+    reserved81: [u8; 23],
     /// NGUID.
     pub nguid: [u8; 16],
     /// EUI64.
@@ -210,6 +307,7 @@ pub struct NamespaceIdentity {
 
 const _: () = assert!(size_of::<NamespaceIdentity>() == 4096);
 const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, optimal_boundary) == 46);
+const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, copy_blocks_max) == 76);
 const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, nguid) == 104);
 const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, formats) == 128);
 
@@ -264,6 +362,18 @@ mod tests {
         assert_eq!((id.power_states_z, id.sq_entry_log2, id.namespaces), (4, 0x66, 256));
         assert_eq!(id.write_cache, 1);
         assert_eq!(id.power_states[0].power_max, 850);
+        assert_eq!((id.power_states().len(), id.power_states[0].power_uw_max()), (5, 8_500_000));
+        page[520..522].copy_from_slice(&0x0105u16.to_le_bytes());
+        page[256..258].copy_from_slice(&0x0002u16.to_le_bytes());
+        (page[263], page[2051]) = (255, 3);
+        let id = ControllerIdentity::read_from_bytes(&page).unwrap();
+        let commands = id.optional_commands();
+        assert!(commands.compare() && commands.dataset_management() && commands.copy());
+        assert!(!commands.verify() && !commands.write_zeroes());
+        assert!(id.optional_admin_commands().format());
+        assert_eq!(id.power_states().len(), 32, "no more than the page has");
+        assert_eq!(id.power_states[0].power_uw_max(), 85_000);
+        assert!(id.power_states[0].is_non_operational());
     }
 
     #[test]

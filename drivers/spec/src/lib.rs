@@ -24,8 +24,10 @@ extern crate alloc;
 mod address;
 mod command;
 mod completion;
+mod event;
 mod identify;
 mod log;
+mod nvm;
 mod open;
 mod registers;
 mod status;
@@ -35,10 +37,13 @@ pub use command::{
     Admin, AdminOpcode, Cns, FeatureId, LogId, NvmOpcode, SubmissionEntry, queue_sizes,
 };
 pub use completion::CompletionEntry;
+pub use event::{AsyncEvent, AsyncEventType};
 pub use identify::{
-    ControllerIdentity, LbaFormat, NamespaceIdentity, PowerStateDescriptor, ascii_field,
+    ControllerIdentity, LbaFormat, NamespaceIdentity, OptionalAdminCommands, OptionalCommands,
+    PowerStateDescriptor, ascii_field,
 };
-pub use log::SmartLog;
+pub use log::{ErrorLogEntry, FirmwareLog, SmartLog};
+pub use nvm::{ApstEntry, CopyRange, DatasetRange, FORCE_UNIT_ACCESS, Nvm};
 pub use registers::{
     AdminQueueAttributes, Capabilities, ControllerConfiguration, ControllerStatus, ShutdownStatus,
     Version, reg,

@@ -1,5 +1,6 @@
 //! Log pages (§5.14.1).
 
+use crate::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// SMART / Health Information, log 02h, 512 bytes (§5.14.1.2, Figure 194).
@@ -64,9 +65,76 @@ impl SmartLog {
     }
 }
 
+/// One entry of the Error Information log, 01h, 64 bytes (§5.14.1.1, Figure 193); the newest is first.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ErrorLogEntry {
+    /// The error's number over the controller's life; 0 is an entry that is not used.
+    pub count: u64,
+    /// SQID of the command.
+    pub sq_id: u16,
+    /// CID of the command; FFFFh when the error belongs to none.
+    pub cid: u16,
+    /// The completion's status, with the phase tag in bit 0.
+    pub status_phase: u16,
+    /// Parameter Error Location: byte in 7:0, bit in 10:8; FFFFh is not said.
+    pub location: u16,
+    /// First logical block that had the error.
+    pub lba: u64,
+    /// NSID.
+    pub nsid: u32,
+    /// A vendor's log page with more, or 0.
+    pub vendor_log: u8,
+    /// TRTYPE.
+    pub transport: u8,
+    reserved30: [u8; 2],
+    /// What the command says more.
+    pub specific: u64,
+    /// What the transport says more.
+    pub transport_specific: u16,
+    reserved42: [u8; 22],
+}
+
+const _: () = assert!(size_of::<ErrorLogEntry>() == 64);
+
+impl ErrorLogEntry {
+    /// The status that the command completed with.
+    pub const fn status(&self) -> Status {
+        Status::from_entry(self.status_phase)
+    }
+}
+
+/// Firmware Slot Information, log 03h, 512 bytes (§5.14.1.3, Figure 195).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FirmwareLog {
+    /// AFI: the active slot in bits 2:0, the one of the next reset in 6:4 (0 is not said).
+    pub active: u8,
+    reserved1: [u8; 7],
+    /// FRS1 to FRS7: revisions, ASCII; zeroes in an empty slot.
+    pub revisions: [[u8; 8]; 7],
+    reserved64: [u8; 448],
+}
+
+const _: () = assert!(size_of::<FirmwareLog>() == 512);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn error_entry_offsets() {
+        let mut bytes = [0u8; 64];
+        bytes[0] = 9;
+        bytes[8..16].copy_from_slice(&[3, 0, 0x34, 0x12, 0x02, 0x05, 0xff, 0xff]);
+        bytes[16] = 80;
+        bytes[24] = 1;
+        bytes[32] = 7;
+        let entry = ErrorLogEntry::read_from_bytes(&bytes).unwrap();
+        assert_eq!((entry.count, entry.sq_id, entry.cid), (9, 3, 0x1234));
+        assert_eq!(entry.status(), Status::UNRECOVERED_READ);
+        assert_eq!((entry.lba, entry.nsid, entry.specific), (80, 1, 7));
+    }
 
     #[test]
     fn golden_offsets() {

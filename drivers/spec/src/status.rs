@@ -66,10 +66,16 @@ impl Status {
     pub const INVALID_QUEUE_DELETION: Self = Self::new(1, 0x0c);
     /// Feature Identifier Not Saveable.
     pub const FEATURE_NOT_SAVEABLE: Self = Self::new(1, 0x0d);
+    /// Invalid Format.
+    pub const INVALID_FORMAT: Self = Self::new(1, 0x0a);
+    /// Command Size Limit Exceeded (Copy).
+    pub const COMMAND_SIZE_LIMIT: Self = Self::new(1, 0x83);
     /// Write Fault.
     pub const WRITE_FAULT: Self = Self::new(2, 0x80);
     /// Unrecovered Read Error.
     pub const UNRECOVERED_READ: Self = Self::new(2, 0x81);
+    /// Compare Failure.
+    pub const COMPARE_FAILURE: Self = Self::new(2, 0x85);
 
     /// A status of code type `sct` (0 to 7) and code `sc`.
     pub const fn new(sct: u8, sc: u8) -> Self {
@@ -140,6 +146,7 @@ impl Status {
             (1, 0x80) => "Conflicting Attributes",
             (1, 0x81) => "Invalid Protection Information",
             (1, 0x82) => "Attempted Write to Read Only Range",
+            (1, 0x83) => "Command Size Limit Exceeded",
             (2, 0x80) => "Write Fault",
             (2, 0x81) => "Unrecovered Read Error",
             (2, 0x82) => "End-to-end Guard Check Error",

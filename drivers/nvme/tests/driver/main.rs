@@ -6,6 +6,7 @@
 //! happened. Nothing here waits for a time to pass but the tests of the driver's own bounds.
 
 mod bring_up;
+mod commands;
 mod faults;
 mod identify;
 mod model;
