@@ -29,6 +29,15 @@ pub fn pattern() -> &'static Path {
     })
 }
 
+/// The driver's example that sends the rarer commands.
+pub fn commands() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let example = ["-p", "nvpoll-nvme", "--example", "commands"];
+        build(&example).with_file_name("examples").join("commands")
+    })
+}
+
 /// The engines' contract suite.
 pub fn contract() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();

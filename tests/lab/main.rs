@@ -5,6 +5,7 @@
 //! since it needs QEMU and a kernel; `tools/test` sees to both.
 
 mod bad_input;
+mod commands;
 mod compare;
 mod data;
 mod doctor;
