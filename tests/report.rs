@@ -425,7 +425,8 @@ fn fios_json_as_it_is_read_by_scripts() {
     assert_eq!(read["iops"], row["iops"]["mean"]);
     assert_eq!(read["lat_ns"]["mean"], row["lat_ns"]["mean"]);
     assert_eq!(read["lat_ns"]["percentile"]["99.900000"], row["lat_ns"]["percentiles"][3]["ns"]);
-    assert_eq!(read["iops_samples"], 3);
+    // Two seconds of each of three rounds.
+    assert_eq!((&read["iops_samples"], &read["bw_samples"]), (&6.into(), &6.into()));
     assert!(
         read["iops_stddev"].as_f64().unwrap() > 0.0
             && read["lat_ns"]["stddev"].as_f64().unwrap() > 0.0
@@ -494,4 +495,25 @@ fn a_huge_file_is_refused_and_a_large_one_ends() {
         }
         assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
     }
+}
+
+/// A line a second, of which the I/Os add up to the JSON's.
+#[test]
+fn the_series_as_csv() {
+    let text = written("series-csv", [data("sample.json")]);
+    let mut lines = text.lines();
+    let header = "workload,stack,round,from_s,length_s,ios,iops,bytes,lat_mean_ms,lat_max_ms";
+    assert_eq!(lines.next(), Some(header));
+    let first: Vec<&str> = lines.clone().next().unwrap().split(',').collect();
+    assert_eq!(first[..5], ["randread 4k iodepth=32 numjobs=1", "userspace vfio", "1", "0", "1"]);
+    let sum: u64 =
+        lines.clone().map(|line| line.split(',').nth(5).unwrap().parse::<u64>().unwrap()).sum();
+    let ours: Value = json([data("sample.json")]);
+    let blocks = ours["blocks"].as_array().unwrap();
+    let rows = blocks.iter().flat_map(|block| block["rows"].as_array().unwrap());
+    assert_eq!(sum, rows.map(|row| row["ios"].as_u64().unwrap()).sum::<u64>());
+    // Six rows, three rounds, two seconds.
+    assert_eq!(lines.count(), 36);
+    let published = written("series-csv", [data("windows-vs-linux-2025.csv")]);
+    assert_eq!(published, format!("{header}\n"), "nothing is made up where there is none");
 }

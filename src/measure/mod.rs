@@ -14,6 +14,7 @@ mod errors;
 mod latency;
 mod littles;
 mod recorder;
+mod series;
 mod stages;
 mod stats;
 mod steady;
@@ -24,6 +25,7 @@ pub use errors::{ERROR_KINDS_MAX, ErrorKind, ErrorTally, FIRST_OFFSETS_MAX};
 pub use latency::{LatencySummary, PERCENTILES, Percentile};
 pub use littles::{LITTLES_TOLERANCE, LittlesLaw};
 pub use recorder::{Direction, Extent, Recorder, TICKS_MAX};
+pub use series::{Point, Series};
 pub use stages::{Doorbells, InstrumentsSeen, Stage, StageRecorder};
 pub use stats::{
     Interval, Ratio, mean_interval, median, outliers, ratio, ratio_independent, resolution,

@@ -2,6 +2,7 @@
 
 use super::errors::ErrorTally;
 use super::latency::LatencySummary;
+use super::series::{Point, Series};
 use nvpoll_engine::IoStatus;
 
 /// Sub-buckets an octave, as a power of two: 128 of them, so a bucket is at most 1/128 of its value
@@ -40,11 +41,25 @@ pub enum Direction {
 pub struct Extent {
     sum: u64,
     min: u64,
+    /// Of what was added since it was taken.
     max: u64,
+    /// Of what was added before.
+    max_before: u64,
 }
 
 impl Extent {
-    const EMPTY: Self = Self { sum: 0, min: u64::MAX, max: 0 };
+    const EMPTY: Self = Self { sum: 0, min: u64::MAX, max: 0, max_before: 0 };
+
+    /// The longest since this was last called.
+    fn take_max(&mut self) -> u64 {
+        self.max_before = self.max_before.max(self.max);
+        std::mem::take(&mut self.max)
+    }
+
+    /// The longest of all.
+    fn max(&self) -> u64 {
+        self.max.max(self.max_before)
+    }
 
     /// Wrapping, because a sum of 2^64 ticks takes 48 I/Os in flight four years; the check for it
     /// would run on every I/O.
@@ -62,7 +77,7 @@ impl Extent {
     fn merge(&mut self, other: &Self) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        self.max = self.max.max(other.max());
     }
 
     /// Sum of all latencies in ticks.
@@ -72,7 +87,7 @@ impl Extent {
 
     /// Shortest and longest latency in ticks, or `None` before the first.
     pub fn min_max_ticks(&self) -> Option<(u64, u64)> {
-        (self.min <= self.max).then_some((self.min, self.max))
+        (self.min <= self.max()).then_some((self.min, self.max()))
     }
 }
 
@@ -138,7 +153,7 @@ fn bucket_ticks(bucket: usize) -> (u64, u64) {
     (lowest(bucket as u64), lowest(bucket as u64 + 1) - 1)
 }
 
-/// What one worker saw: latencies by direction, flushes, errors. Fixed in size (90 KiB), so that
+/// What one worker saw: latencies by direction, flushes, errors, and the same by seconds. Fixed in size (100 KiB), so that
 /// nothing is allocated after it is made.
 ///
 /// Only I/Os that count are recorded; which do (submitted and completed inside the measured window)
@@ -152,6 +167,9 @@ pub struct Recorder {
     /// Of each direction, where I/Os differ in size; else they are not counted.
     bytes: [u64; 2],
     errors: ErrorTally,
+    series: Series,
+    /// All that is in the series.
+    in_series: Point,
 }
 
 impl Default for Recorder {
@@ -169,7 +187,31 @@ impl Recorder {
             flush_count: 0,
             bytes: [0; 2],
             errors: ErrorTally::default(),
+            series: Series::new(),
+            in_series: Point::EMPTY,
         }
+    }
+
+    /// Ends a step of the series: what was recorded since the last one is its point. Adds up the
+    /// buckets, once a second at most: not for each pass.
+    #[cold]
+    pub fn cut(&mut self) {
+        // The step's own longest; what came before is kept beside it.
+        let max_ticks = self.lanes.iter_mut().map(|lane| lane.extent.take_max()).max().unwrap_or(0);
+        let sum = |lane: &Lane| lane.extent.sum;
+        let whole = Point {
+            ios: self.count_all(),
+            bytes: self.bytes(None),
+            ticks: self.lanes.iter().map(sum).fold(0, u64::wrapping_add),
+            max_ticks,
+        };
+        self.series.push(whole.since(&self.in_series));
+        self.in_series = whole;
+    }
+
+    /// What was recorded in each step that was cut.
+    pub fn series(&self) -> &Series {
+        &self.series
     }
 
     /// Counts a read or a write that took `ticks` of [`Clock`](super::Clock).
@@ -219,6 +261,7 @@ impl Recorder {
             *to = to.wrapping_add(from);
         }
         self.errors.merge(&other.errors);
+        self.series.merge(&other.series);
     }
 
     /// I/Os recorded in `direction`. Adds up the buckets: not for the hot loop.

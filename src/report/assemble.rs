@@ -3,7 +3,8 @@
 use super::environment::Environment;
 use super::marks::{self, Mark};
 use super::model::{
-    Drive, ErrorCount, Flushes, LatNs, Polls, RatioTo, Report, RoundSummary, Row, SCHEMA, Side,
+    Drive, ErrorCount, Flushes, LatNs, Polls, RatioTo, Report, RoundSeries, RoundSummary, Row,
+    SCHEMA, Side,
 };
 use super::stages;
 use crate::measure::{
@@ -94,6 +95,11 @@ impl RoundResult {
         }
     }
 
+    fn series(&self) -> Option<RoundSeries> {
+        let bs_bytes = self.workload.bssplit.is_none().then_some(self.workload.bs_bytes);
+        RoundSeries::of(&self.recorder, self.ns_per_tick, bs_bytes).filter(|_| self.is_measured())
+    }
+
     fn in_flight_asked(&self) -> f64 {
         f64::from(self.workload.iodepth)
             * f64::from(self.workload.numjobs)
@@ -115,6 +121,7 @@ impl RoundResult {
             errors: self.recorder.errors().total(),
             polls: self.polls,
             iops_by_drive: self.iops_by_drive.iter().map(|iops| finite_or_0(*iops)).collect(),
+            series: self.series(),
         }
     }
 }

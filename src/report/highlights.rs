@@ -59,6 +59,8 @@ pub enum HighlightKind {
     CpuPoints,
     /// The rounds cannot tell the first two apart.
     NotDistinguishable,
+    /// From which depth on a stack gains little IOPS for much latency.
+    Knee,
 }
 
 /// More systems than this are not held against each other: nobody reads that many sentences.

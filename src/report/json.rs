@@ -258,6 +258,21 @@ mod tests {
     }
 
     #[test]
+    fn results_without_a_series_are_read() {
+        let mut value = serde_json::to_value(sample::report()).unwrap();
+        let round = value["rows"][0]["rounds"][0].as_object_mut().unwrap();
+        assert!(round.remove("series").is_some_and(|series| series["ios"].is_array()));
+        let report = Report::parse(value.to_string().as_bytes(), Path::new("x")).unwrap();
+        assert_eq!(report.rows[0].rounds[0].series, None);
+        // Lists that do not fit each other harm nobody.
+        let series = serde_json::json!({"step_s": 0.0, "ios": [1, 2, 3], "bytes": [], "lat_mean_ns": [null], "lat_max_ns": []});
+        value["rows"][0]["rounds"][0]["series"] = series;
+        let report = Report::parse(value.to_string().as_bytes(), Path::new("x")).unwrap();
+        let round = &report.rows[0].rounds[0];
+        assert_eq!(round.series.as_ref().unwrap().all(round.elapsed_s).len(), 3);
+    }
+
+    #[test]
     fn what_a_later_version_adds_is_passed_over() {
         let mut value = serde_json::to_value(sample::report()).unwrap();
         value["new"] = 1.into();

@@ -2,6 +2,7 @@
 
 use super::highlights;
 use super::input::{Input, InputRow};
+use super::knee::{self, Ladder};
 use super::marks::{Mark, MarkKind};
 use super::merged::{Block, Figures, Merged, REPORT_SCHEMA, ReferenceDepth, Source, SourceKind};
 use super::pairs;
@@ -44,13 +45,17 @@ impl Merged {
             block.pairs = pairs::pairs(&block.rows, &sources);
             mark_apart(block);
         }
-        let highlights = highlights::highlights(&blocks, &sources);
+        let ladders = knee::ladders(&blocks);
+        // Of many workloads each, so that they stand before what is of one.
+        let mut highlights: Vec<_> = ladders.iter().flat_map(Ladder::highlights).collect();
+        highlights.extend(highlights::highlights(&blocks, &sources));
         Self {
             schema: REPORT_SCHEMA,
             nvpoll: env!("CARGO_PKG_VERSION"),
             sources,
             highlights,
             blocks,
+            ladders,
         }
     }
 

@@ -3,8 +3,9 @@
 
 use super::environment::Environment;
 use super::highlights::Highlight;
+use super::knee::Ladder;
 use super::marks::Mark;
-use super::model::{Drive, ErrorCount, Polls};
+use super::model::{Drive, ErrorCount, Polls, RoundSeries};
 use crate::measure::{Interval, Ratio};
 use crate::workload::{Rw, units::format_size};
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub struct Merged {
     pub highlights: Vec<Highlight>,
     /// One for each workload.
     pub blocks: Vec<Block>,
+    /// Blocks that differ in their depth alone, and where each stack's knee is.
+    pub ladders: Vec<Ladder>,
 }
 
 /// What kind of file figures are from.
@@ -419,6 +422,10 @@ pub struct RoundFigures {
     pub lat_mean_ns: Option<f64>,
     /// Of the whole machine, in percent.
     pub machine_pct: Option<f64>,
+    /// Seconds measured.
+    pub elapsed_s: Option<f64>,
+    /// The same second by second.
+    pub series: Option<RoundSeries>,
 }
 
 /// One direction of a mixed pattern.

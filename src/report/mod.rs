@@ -18,6 +18,7 @@ mod figures;
 mod highlights;
 mod input;
 mod json;
+mod knee;
 mod marks;
 mod merge;
 mod merged;
@@ -26,6 +27,7 @@ mod output;
 mod pairs;
 #[cfg(test)]
 mod sample;
+mod series;
 mod stages;
 pub mod table;
 
@@ -39,7 +41,7 @@ pub use json::{ReportError, write_whole};
 pub use marks::{Mark, MarkKind};
 pub use merged::Merged;
 pub use model::{
-    Drive, DriveKind, ErrorCount, Flushes, LatNs, Percentiles, Polls, RatioTo, Report,
-    RoundSummary, Row, SCHEMA, Side, StageNs, Stages,
+    Drive, DriveKind, ErrorCount, Flushes, LatNs, Percentiles, Polls, RatioTo, Report, RoundSeries,
+    RoundSummary, Row, SCHEMA, SeriesStep, Side, StageNs, Stages,
 };
 pub use output::Format;

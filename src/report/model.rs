@@ -132,6 +132,76 @@ pub struct RoundSummary {
     /// I/Os a second of each drive; empty where nothing was measured.
     #[serde(default)]
     pub iops_by_drive: Vec<f64>,
+    /// The same second by second; `None` in results before it was there, and where nothing was measured.
+    #[serde(default)]
+    pub series: Option<RoundSeries>,
+}
+
+/// A round, step by step: one value of each list a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundSeries {
+    /// Seconds of a step. The last one may be shorter: it ends with the round's `elapsed_s`.
+    pub step_s: f64,
+    /// I/Os, all workers' and drives' together.
+    pub ios: Vec<u64>,
+    /// Their bytes.
+    pub bytes: Vec<u64>,
+    /// Their mean latency in nanoseconds; `None` where there were none.
+    pub lat_mean_ns: Vec<Option<f64>>,
+    /// The longest of them, likewise.
+    pub lat_max_ns: Vec<Option<u64>>,
+}
+
+/// One step of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeriesStep {
+    /// When it began, in seconds from the window's opening.
+    pub from_s: f64,
+    /// How long it was, in seconds.
+    pub length_s: f64,
+    /// I/Os.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their mean latency in nanoseconds.
+    pub lat_mean_ns: Option<f64>,
+    /// The longest of them.
+    pub lat_max_ns: Option<u64>,
+}
+
+impl SeriesStep {
+    /// I/Os a second.
+    pub fn iops(&self) -> f64 {
+        self.ios as f64 / self.length_s
+    }
+}
+
+impl RoundSeries {
+    /// Every step of a round of `elapsed_s`.
+    pub fn all(&self, elapsed_s: f64) -> Vec<SeriesStep> {
+        let last = self.ios.len().saturating_sub(1);
+        let step = |(index, ios): (usize, &u64)| {
+            let from_s = index as f64 * self.step_s;
+            let length_s = if index == last { (elapsed_s - from_s).max(0.0) } else { self.step_s };
+            SeriesStep {
+                from_s,
+                length_s,
+                ios: *ios,
+                bytes: self.bytes.get(index).copied().unwrap_or(0),
+                lat_mean_ns: self.lat_mean_ns.get(index).copied().flatten(),
+                lat_max_ns: self.lat_max_ns.get(index).copied().flatten(),
+            }
+        };
+        self.ios.iter().enumerate().map(step).collect()
+    }
+
+    /// Those that are long enough to make a rate of: half of `step_s` at least, which all are but maybe
+    /// the last.
+    pub fn steps(&self, elapsed_s: f64) -> Vec<SeriesStep> {
+        let mut steps = self.all(elapsed_s);
+        steps.retain(|step| step.length_s > 0.0 && step.length_s >= self.step_s / 2.0);
+        steps
+    }
 }
 
 /// A drive, or what stood in for one.

@@ -90,7 +90,7 @@ fn usable(row: &Figures) -> impl Iterator<Item = &RoundFigures> {
 }
 
 /// The values of both rows in the rounds that both have.
-fn common(
+pub(super) fn common(
     ours: &Figures,
     base: &Figures,
     figure: impl Fn(&RoundFigures) -> Option<f64>,

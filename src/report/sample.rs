@@ -51,7 +51,11 @@ pub fn round(round: u32, workload: &Workload, engine: &str, iops: u64, depth: u6
         let is_write = workload.rw.is_mixed() && io % 4 == 3;
         let direction = if is_write { Direction::Write } else { Direction::Read };
         recorder.record(direction, if io % 100 == 99 { short * 4 } else { short + io % 7 });
+        if io == ios / 2 {
+            recorder.cut();
+        }
     }
+    recorder.cut();
     let target = if engine == "vfio" { "0000:01:00.0" } else { "/dev/nvme0n1" };
     let cpu = CpuUse {
         machine_pct: Some(1.5),

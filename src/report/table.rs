@@ -1,10 +1,14 @@
 //! The table for the terminal: a block for each workload, a line for each stack.
 
 use super::columns::{Block, Column, Lat, Line, columns, fit, lay_out, name_columns, wrap};
+use super::input::Input;
 use super::marks::Mark;
+use super::merged::Merged;
 use super::model::{Report, Row, Side};
 use crate::workload::{Workload, units::format_size};
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
+use std::path::Path;
 
 /// How a table is to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +54,29 @@ pub fn render(report: &Report, look: Look) -> String {
     for block in &blocks {
         text += &format!("\n{}\n{}\n", look.bold(&block.title), lay_out(block, &columns));
     }
+    for line in knees(report) {
+        text += &format!("\n{}\n", wrap(&line, look.width));
+    }
     if let Some(legend) = legend(report, &columns) {
         text += &format!("\n{}\n", wrap(&legend, look.width));
     }
     text + &notes.render(look)
+}
+
+/// Where the knee of each ladder of depths is, a sentence a stack.
+fn knees(report: &Report) -> Vec<String> {
+    let depths: BTreeSet<u32> = report.rows.iter().map(|row| row.workload.iodepth).collect();
+    if depths.len() < 2 {
+        return Vec::new();
+    }
+    let merged = Merged::new(vec![Input::of(report.clone(), Path::new(""))], None);
+    merged
+        .ladders
+        .iter()
+        .flat_map(|ladder| {
+            ladder.stacks.iter().map(|climb| format!("{}, {}", ladder.workload.words(), climb.text))
+        })
+        .collect()
 }
 
 /// Where and with what, in a line.

@@ -145,7 +145,9 @@ impl Lane {
                 self.count_idle(&pass, now)?;
                 let stop = control.is_stopped();
                 progress.publish(pass.completed);
-                if let Some(result) = pass.ring(now, self.idle.in_flight(), stop, &self.clock)? {
+                if let Some(result) =
+                    pass.ring(now, self.idle.in_flight(), stop, &self.clock, &mut self.recorder)?
+                {
                     return Ok(result);
                 }
             }

@@ -185,7 +185,7 @@ impl<Q: Queue> Turns<'_, Q> {
         pass.useful_polls += completed;
         let stop = self.control.is_stopped();
         self.progress.publish(pass.completed);
-        let result = pass.ring(now, in_flight as usize, stop, self.clock)?;
+        let result = pass.ring(now, in_flight as usize, stop, self.clock, self.recorder)?;
         (self.left_before, self.in_flight_before) = (pass.left, in_flight);
         Ok(result)
     }

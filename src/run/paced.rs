@@ -108,7 +108,7 @@ pub(super) fn run<Q: Queue>(
         if now >= pass.alarm {
             progress.publish(pass.completed);
             let stop = control.is_stopped();
-            if let Some(result) = pass.ring(now, tags.len() - idle, stop, clock)? {
+            if let Some(result) = pass.ring(now, tags.len() - idle, stop, clock, recorder)? {
                 return Ok(result);
             }
         }

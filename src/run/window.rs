@@ -1,8 +1,9 @@
 //! The measured window: when it opens and closes, and the rare things that a loop does between.
 
-use crate::measure::Clock;
+use crate::measure::{Clock, Recorder};
 use nvpoll_engine::EngineError;
 use std::hint::cold_path;
+use std::time::Duration;
 
 /// Named limits of the loop.
 pub mod limits {
@@ -82,6 +83,8 @@ pub(super) struct Pass {
     // Cold.
     window: Window,
     phase: Phase,
+    /// When the series' step ends.
+    step_ends: u64,
     result: LaneResult,
     progress: (u64, u64),
 }
@@ -104,6 +107,8 @@ impl Pass {
             empty_polls: 0,
             window,
             phase: if is_open { Phase::Window } else { Phase::Ramp },
+            // The first ring says when.
+            step_ends: u64::MAX,
             result: LaneResult::default(),
             progress: (0, now),
         }
@@ -141,7 +146,8 @@ impl Pass {
         self.last = now;
     }
 
-    /// The rare things. Returns the result when the run is over.
+    /// The rare things, when all that completed up to `now` is in `recorder`. Returns the result when the
+    /// run is over.
     #[cold]
     #[inline(never)]
     pub(super) fn ring(
@@ -150,13 +156,17 @@ impl Pass {
         in_flight: usize,
         stop: bool,
         clock: &Clock,
+        recorder: &mut Recorder,
     ) -> Result<Option<LaneResult>, EngineError> {
         if self.phase == Phase::Ramp && (now >= self.window.opens || stop) {
             self.open(now);
         }
         let over = now >= self.window.closes || (self.left == 0 && in_flight == 0);
         if self.phase == Phase::Window && (over || stop) {
+            recorder.cut();
             self.close(now, stop && !over);
+        } else if self.phase == Phase::Window {
+            self.cut(now, clock, recorder);
         }
         if self.phase == Phase::Drain && in_flight == 0 {
             return Ok(Some(self.result));
@@ -165,7 +175,7 @@ impl Pass {
         let next = now.saturating_add(clock.to_ticks(limits::ALARM));
         self.alarm = match self.phase {
             Phase::Ramp if self.left > 0 => next.min(self.window.opens),
-            Phase::Window if self.left > 0 => next.min(self.window.closes),
+            Phase::Window if self.left > 0 => next.min(self.window.closes).min(self.step_ends),
             _ => AT_ONCE,
         };
         Ok(None)
@@ -176,6 +186,21 @@ impl Pass {
         self.counts_from = now;
         (self.in_flight_ticks, self.useful_polls, self.empty_polls) = (0, 0, 0);
         self.window = self.window.opened(now);
+    }
+
+    /// Ends the series' steps that are over; how many at once is limited, since a series that is full has
+    /// steps twice as long.
+    fn cut(&mut self, now: u64, clock: &Clock, recorder: &mut Recorder) {
+        let step = |recorder: &Recorder| {
+            clock.to_ticks(Duration::from_secs(recorder.series().step_s())).max(1)
+        };
+        if self.step_ends == u64::MAX {
+            self.step_ends = self.window.opens.saturating_add(step(recorder));
+        }
+        while now >= self.step_ends && self.step_ends < u64::MAX {
+            recorder.cut();
+            self.step_ends = self.step_ends.saturating_add(step(recorder));
+        }
     }
 
     fn close(&mut self, now: u64, stopped: bool) {
@@ -211,5 +236,48 @@ impl Pass {
             "no I/O completed for {:.0} s while {in_flight} were in flight; the target hangs",
             clock.to_s(stalled),
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Direction;
+
+    /// A lane of one worker that completes an I/O every 100 ms, with two pauses of the whole process.
+    #[test]
+    fn a_window_is_cut_into_seconds() {
+        let clock = Clock::new();
+        let ms = |ms: u64| 1 + clock.to_ticks(Duration::from_millis(ms));
+        let window = Window { opens: ms(500), closes: ms(9_700), ios: u64::MAX };
+        let (mut pass, mut recorder) = (Pass::new(window, ms(0)), Recorder::new());
+        let mut result = None;
+        let pauses = |at: u64| (4_300..7_600).contains(&at);
+        for at in (0..).step_by(100).filter(|at| !pauses(*at)) {
+            let now = ms(at);
+            pass.advance(now, 1);
+            if pass.counts_from <= now && pass.counts_from < ms(at.saturating_sub(99)) {
+                recorder.record(Direction::Read, 1000 + at);
+                pass.completed += 1;
+            }
+            if now >= pass.alarm {
+                result = pass.ring(now, 0, false, &clock, &mut recorder).unwrap();
+            }
+            if result.is_some() {
+                break;
+            }
+        }
+        let elapsed = clock.to_s(result.unwrap().elapsed_ticks);
+        assert!((9.19..9.21).contains(&elapsed), "{elapsed}");
+        let points = recorder.series().points();
+        let ios: Vec<u64> = points.iter().map(|point| point.ios).collect();
+        // Ten to a second; a pass at its very end may be on either side. In the pause, which three ends
+        // of steps lie in, nothing completes but what the pass after it sees.
+        assert_eq!(points.len(), 10, "{ios:?}");
+        assert_eq!(ios.iter().sum::<u64>(), recorder.count_all());
+        assert!(ios[..3].iter().all(|ios| (9..=11).contains(ios)), "{ios:?}");
+        assert_eq!(ios[4..7], [0, 0, 0][..], "{ios:?}");
+        assert!(ios[9] <= 3, "{ios:?}");
+        assert!(points[0].max_ticks < points[1].max_ticks, "each has its own");
     }
 }

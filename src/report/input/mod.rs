@@ -114,6 +114,11 @@ pub enum InputError {
 }
 
 impl Input {
+    /// A result of this program that is, or would be, at `path`.
+    pub(super) fn of(report: Report, path: &Path) -> Self {
+        ours::convert(report, path)
+    }
+
     /// Reads `path`, whatever of the kinds it is.
     ///
     /// # Errors

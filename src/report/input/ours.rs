@@ -144,6 +144,8 @@ fn rounds(rounds: &[RoundSummary]) -> Vec<RoundFigures> {
         bw_bytes: round.bw_bytes,
         lat_mean_ns: round.lat_ns.as_ref().map(|lat_ns| lat_ns.mean),
         machine_pct: round.cpu.machine_pct,
+        elapsed_s: Some(round.elapsed_s),
+        series: round.series.clone(),
     };
     rounds.iter().map(figures).collect()
 }

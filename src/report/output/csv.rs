@@ -98,7 +98,7 @@ pub(super) fn write(merged: &Merged) -> String {
 }
 
 /// `randread 4k iodepth=32 numjobs=1`, in fio's words; what else there is follows after semicolons.
-fn workload(task: &Task) -> String {
+pub(super) fn workload(task: &Task) -> String {
     let mut text = format!("{} {}", task.rw, format_size(task.bs.into()));
     let options = [
         ("iodepth", task.iodepth),
@@ -113,12 +113,12 @@ fn workload(task: &Task) -> String {
 }
 
 /// Nine decimals at most: an attosecond of latency, a byte of bandwidth.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.9}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn line(text: &mut String, cells: impl Iterator<Item = String>) {
+pub(super) fn line(text: &mut String, cells: impl Iterator<Item = String>) {
     let cells: Vec<String> = cells.map(|cell| quoted(&cell)).collect();
     *text += &cells.join(",");
     text.push('\n');

@@ -8,6 +8,7 @@ use crate::measure::Interval;
 use crate::report::merged::{
     Block, Direction, Figures, Latency, LatencyKind, Merged, PERCENTILES, RoundFigures,
 };
+use crate::report::model::SeriesStep;
 use crate::workload::units::format_size;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -210,7 +211,8 @@ fn direction(block: &Block, row: &Figures, side: Direction, unknown: &mut Vec<St
     unknown.extend(name("lat_ns", found.lat_ns.is_none()));
     unknown
         .extend(name("lat_ns.stddev", found.lat_ns.is_none_or(|lat_ns| lat_ns.stddev.is_none())));
-    unknown.extend(name("iops_stddev", found.rounds.len() < 2));
+    let samples = found.rounds.len().max(seconds(found.rounds).len());
+    unknown.extend(name("iops_stddev", samples < 2));
     figures(&found, row.elapsed_s, block.workload.bs)
 }
 
@@ -223,8 +225,17 @@ fn figures(side: &Side<'_>, elapsed_s: Option<f64>, bs: u32) -> Value {
         let values: Vec<f64> = complete().filter_map(of).collect();
         Spread::of(&values, mean)
     };
-    let iops_spread = over(|round| round.iops, iops);
-    let bw = over(|round| Some(round.bw_bytes? / 1024.0), bw_bytes / 1024.0);
+    let seconds = seconds(side.rounds);
+    let (iops_spread, bw) = match seconds.len() {
+        0 | 1 => (
+            over(|round| round.iops, iops),
+            over(|round| Some(round.bw_bytes? / 1024.0), bw_bytes / 1024.0),
+        ),
+        _ => (
+            Spread::of_steps(&seconds, SeriesStep::iops),
+            Spread::of_steps(&seconds, |step| step.bytes as f64 / step.length_s / 1024.0),
+        ),
+    };
     let io_bytes = ios.saturating_mul(bs.into());
     // What fio calls completion is here the whole; see above.
     let lat = side.lat_ns.filter(|lat_ns| lat_ns.kind == LatencyKind::Total);
@@ -253,7 +264,15 @@ fn empty() -> Value {
     figures(&side, None, 0)
 }
 
-/// fio samples twice a second; here the samples are rounds.
+/// The seconds of all rounds that ran to their end.
+fn seconds(rounds: &[RoundFigures]) -> Vec<SeriesStep> {
+    let complete = rounds.iter().filter(|round| round.complete);
+    let steps = complete.filter_map(|round| Some(round.series.as_ref()?.steps(round.elapsed_s?)));
+    steps.flatten().collect()
+}
+
+/// fio samples twice a second; here the samples are the seconds of all rounds, or the rounds where there
+/// is no series.
 struct Spread {
     min: f64,
     max: f64,
@@ -263,6 +282,12 @@ struct Spread {
 }
 
 impl Spread {
+    fn of_steps(steps: &[SeriesStep], figure: impl Fn(&SeriesStep) -> f64) -> Self {
+        let values: Vec<f64> = steps.iter().map(figure).collect();
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        Self::of(&values, mean)
+    }
+
     fn of(values: &[f64], mean: f64) -> Self {
         let count = values.len();
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

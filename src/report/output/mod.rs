@@ -5,6 +5,7 @@ mod fio_json;
 mod html;
 mod json;
 mod markdown;
+mod series_csv;
 mod text;
 
 use super::merged::Merged;
@@ -20,6 +21,8 @@ pub enum Format {
     Markdown,
     /// The same as CSV, which `nvpoll report` reads again
     Csv,
+    /// Every round second by second, as CSV
+    SeriesCsv,
     /// Everything, as one JSON document
     Json,
     /// What fio writes; as a folder, one file a workload and stack, as fio-plot wants them
@@ -35,6 +38,7 @@ impl Format {
         let ends = [
             (".fio.json", Self::FioJson),
             (".json", Self::Json),
+            (".series.csv", Self::SeriesCsv),
             (".csv", Self::Csv),
             (".html", Self::Html),
             (".htm", Self::Html),
@@ -56,6 +60,7 @@ impl Merged {
             Format::Table => text::write(self, look),
             Format::Markdown => markdown::write(self),
             Format::Csv => csv::write(self),
+            Format::SeriesCsv => series_csv::write(self),
             Format::Json => json::write(self)?,
             Format::FioJson => fio_json::write(self)?,
             Format::Html => html::write(self),

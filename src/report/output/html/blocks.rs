@@ -2,7 +2,7 @@
 
 use super::bars::{Measure, bars};
 use super::figure::{Notes, at, digits_at, fixed_at, gib_at, part_at, rate_at, time_at};
-use super::{Stacks, curves, points, sentence};
+use super::{Stacks, curves, points, sentence, series};
 use crate::report::figures::{percent, rate, time};
 use crate::report::merged::{
     Block, Figures, Latency, LatencyKind, Merged, Method, PERCENTILES, Pair, SideFigures,
@@ -55,6 +55,7 @@ pub(super) fn block(
                 (points::scatter(index, block, stacks))
                 (curves::latency(index, block, stacks))
                 (curves::rounds(index, block, stacks))
+                (series::charts(index, block, stacks))
             }
             (table(index, block, notes))
             (pairs(index, block))

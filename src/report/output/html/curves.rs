@@ -50,7 +50,7 @@ pub(super) fn latency(index: usize, block: &Block, stacks: &Stacks<'_>) -> Marku
     }
 }
 
-fn named<'a>(rows: &[&'a Figures], stacks: &Stacks<'_>) -> Vec<(usize, &'a str)> {
+pub(super) fn named<'a>(rows: &[&'a Figures], stacks: &Stacks<'_>) -> Vec<(usize, &'a str)> {
     rows.iter().map(|row| (stacks.number(row), row.stack.as_str())).collect()
 }
 
@@ -74,7 +74,7 @@ fn said(row: &Figures) -> String {
 }
 
 /// `20 µs`, without digits that a round number does not have.
-fn short_time(ns: f64) -> String {
+pub(super) fn short_time(ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     let (unit, name) =
         units.into_iter().find(|(unit, _)| ns >= *unit * 0.9999).unwrap_or((1.0, "ns"));
@@ -82,7 +82,7 @@ fn short_time(ns: f64) -> String {
 }
 
 /// Decades, with 2 and 5 between them where there are few; the outermost enclose the range.
-fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+pub(super) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let (from, to) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let few = to - from <= 3;
     let factors: &[f64] = if few { &[1.0, 2.0, 5.0] } else { &[1.0] };

@@ -9,7 +9,9 @@ mod blocks;
 mod curves;
 mod environment;
 mod figure;
+mod ladders;
 mod points;
+mod series;
 mod svg;
 
 use super::super::highlights::{Highlight, HighlightKind};
@@ -40,7 +42,12 @@ impl<'a> Stacks<'a> {
 
     /// Number of a stack, from 0.
     pub(super) fn number(&self, row: &Figures) -> usize {
-        self.names.iter().position(|name| *name == row.stack).unwrap_or(0)
+        self.of_name(&row.stack)
+    }
+
+    /// The same by name.
+    pub(super) fn of_name(&self, stack: &str) -> usize {
+        self.names.iter().position(|name| *name == stack).unwrap_or(0)
     }
 }
 
@@ -68,6 +75,9 @@ pub(super) fn write(merged: &Merged) -> String {
                 main {
                     (highlights(merged))
                     (overview(merged, &stacks))
+                    @for (index, ladder) in merged.ladders.iter().enumerate() {
+                        (ladders::section(index, ladder, &stacks))
+                    }
                     @for (index, block) in merged.blocks.iter().enumerate() {
                         (blocks::block(merged, index, block, &stacks, &notes))
                     }
@@ -127,8 +137,8 @@ fn header(merged: &Merged, title: &str) -> Markup {
 /// The broad sentences; each workload's own stand in its section.
 fn highlights(merged: &Merged) -> Markup {
     let is_broad = |highlight: &&Highlight| {
-        use HighlightKind::{LowestCpu, StackLeads, SystemLeads};
-        matches!(highlight.kind, SystemLeads | StackLeads | LowestCpu)
+        use HighlightKind::{Knee, LowestCpu, StackLeads, SystemLeads};
+        matches!(highlight.kind, Knee | SystemLeads | StackLeads | LowestCpu)
     };
     let broad: Vec<&Highlight> = merged.highlights.iter().filter(is_broad).collect();
     html! {
@@ -228,6 +238,12 @@ fn reading() -> Markup {
                 dt { "Latency" }
                 dd { "From just before submission to the completion seen, unless a note says otherwise. Percentiles are \
                       of all rounds together. Hollow points and the word few: fewer than ten I/Os lie beyond." }
+                dt { "Seconds" }
+                dd { "A panel a round, in their order; within it each line is what a stack did in each second. The \
+                      longest latency is of the I/Os that completed in that second." }
+                dt { "Knee" }
+                dd { "The depth at which IOPS by mean latency are the greatest (Kleinrock's power). Before it more depth \
+                      gives more IOPS than latency, after it more latency than IOPS." }
                 dt { "CPU" }
                 dd { "The whole machine: interrupts and kernel threads are in it, idle and waiting for I/O are not. A \
                       polling stack keeps a processor busy whatever it does." }

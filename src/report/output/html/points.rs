@@ -54,7 +54,7 @@ pub(super) fn scatter(index: usize, block: &Block, stacks: &Stacks<'_>) -> Marku
 }
 
 /// `500k`, without digits that a round number does not have.
-fn short_rate(iops: f64) -> String {
+pub(super) fn short_rate(iops: f64) -> String {
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (unit, name) = units.into_iter().find(|(unit, _)| iops >= *unit).unwrap_or((1.0, ""));
     format!("{}{name}", plain(iops / unit))
