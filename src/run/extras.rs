@@ -11,6 +11,8 @@ pub struct Extras {
     pub(super) arrivals: Option<Arrivals>,
     /// Think time in seconds, and I/Os from one to the next.
     pub(super) think: Option<(f64, u32)>,
+    /// Bytes of an operation, of the largest where they differ.
+    pub(super) io_bytes: u32,
     /// Bytes of each tag's operation, where they differ.
     sizes: Option<Box<[u32]>>,
     /// Makes each write's buffer.
@@ -38,7 +40,8 @@ impl Extras {
             || sizes.is_some()
             || filler.is_some()
             || verifier.is_some();
-        any.then_some(Self { arrivals, think, sizes, filler, verifier })
+        let io_bytes = workload.bs_bytes;
+        any.then_some(Self { arrivals, think, io_bytes, sizes, filler, verifier })
     }
 
     /// Makes `tag`'s buffer ready; false where the operation has to wait for another one's end.

@@ -48,6 +48,7 @@ pub(super) fn run<Q: Queue>(
     let mut pace = Pace::new(extras, clock, now);
     // An operation whose block is in use.
     let mut held: Option<Operation> = None;
+    let io_bytes = extras.io_bytes;
     loop {
         while idle > 0 && pass.left > 0 && pace.is_due(now, idle == tags.len()) {
             let tag = tags.get(idle - 1).copied().ok_or_else(not_in_flight)?;
@@ -88,11 +89,14 @@ pub(super) fn run<Q: Queue>(
         pass.advance(now, in_flight);
         for tag in tags.get(idle..returned).ok_or_else(not_in_flight)? {
             let slot = sent.get_mut(tag.index()).ok_or_else(not_in_flight)?;
-            count(slot, extras.bytes_of(*tag), recorder, pass.counts_from, now);
+            let bytes = extras.bytes_of(*tag);
+            count(slot, bytes, recorder, pass.counts_from, now);
             if extras.verifies()
                 && let Some(verifier) = &mut extras.verifier
             {
-                verifier.done(queue, *tag, (slot.kind, slot.offset), !slot.has_failed());
+                let bytes = bytes.unwrap_or(io_bytes);
+                let operation = Operation { kind: slot.kind, offset: slot.offset, bytes };
+                verifier.done(queue, *tag, &operation, !slot.has_failed());
             }
             slot.forget();
         }

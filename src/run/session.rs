@@ -148,8 +148,14 @@ impl Session<'_> {
             hands.ready(column, observer)?;
             let targets = hands.targets(column)?;
             let mut run = |workload: &Workload, timing, live: &mut dyn FnMut(Live)| {
-                let job =
-                    Job { timing, instruments: false, ..self.job(column, &targets, workload) };
+                // A worker of several drives deals its operations out among them: each drive is to be
+                // written whole.
+                let job = Job {
+                    timing,
+                    instruments: false,
+                    drives_per_worker: 1,
+                    ..self.job(column, &targets, workload)
+                };
                 Ok(measure(column.kind, &job, self.control, live)?)
             };
             let round_s = self.plan.timing.runtime_s;

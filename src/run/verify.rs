@@ -1,7 +1,8 @@
 //! Content that is written to be checked: what each block of a worker holds, and whether it does.
 //!
 //! A worker has its blocks to itself, and never two operations on one of them at once, so that what a
-//! block holds is known at any time.
+//! block holds is known at any time. Where I/Os differ in size a block is of the smallest, and an I/O has
+//! several: each has a content of its own, and an I/O waits while any of its blocks is in use.
 
 use super::control::Control;
 use super::drive::not_in_flight;
@@ -10,6 +11,7 @@ use crate::measure::Recorder;
 use crate::workload::{Generator, Stamp, Workload};
 use nvpoll_engine::{EngineError, IoStatus, Operation, OperationKind, Queue, Tag, Wait};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::time::Instant;
 
 /// Most blocks that are kept account of, over all workers: five bytes each.
@@ -58,6 +60,7 @@ impl Verified {
 pub(super) struct Verifier {
     run: u64,
     offset_bytes: u64,
+    /// Of the smallest I/O, of which all others are multiples.
     block_bytes: u32,
     /// How often each block was written; 0: never by this run.
     generations: Box<[u32]>,
@@ -77,7 +80,7 @@ impl Verifier {
         Self {
             run,
             offset_bytes,
-            block_bytes: workload.bs_bytes.max(1),
+            block_bytes: workload.unit_bytes().max(1),
             generations: vec![0; blocks].into(),
             busy: vec![false; blocks].into(),
             only_reads: !workload.rw.writes(),
@@ -95,7 +98,15 @@ impl Verifier {
         self.offset_bytes.wrapping_add((block as u64).wrapping_mul(self.block_bytes.into()))
     }
 
-    /// Makes `tag`'s buffer ready for `operation`; false: its block is in use, so it has to wait.
+    /// The blocks of an I/O of `bytes` at `offset`; `None` where they are not the worker's.
+    fn blocks_of(&self, offset: u64, bytes: u32) -> Option<Range<usize>> {
+        let first = self.block_of(offset);
+        let count = bytes.div_ceil(self.block_bytes).max(1) as usize;
+        let blocks = first..first.checked_add(count)?;
+        (blocks.end <= self.busy.len()).then_some(blocks)
+    }
+
+    /// Makes `tag`'s buffer ready for `operation`; false: one of its blocks is in use, so it has to wait.
     pub(super) fn prepare<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -105,25 +116,31 @@ impl Verifier {
         if operation.kind == OperationKind::Flush {
             return true;
         }
-        let block = self.block_of(operation.offset);
-        let (Some(busy), Some(generation)) =
-            (self.busy.get_mut(block), self.generations.get_mut(block))
-        else {
+        let Some(blocks) = self.blocks_of(operation.offset, operation.bytes) else { return true };
+        let (Some(busy), Some(generations), Some(content)) = (
+            self.busy.get_mut(blocks.clone()),
+            self.generations.get_mut(blocks),
+            self.scratch.get_mut(..operation.bytes as usize),
+        ) else {
             return true;
         };
-        if std::mem::replace(busy, true) {
+        if busy.contains(&true) {
             return false;
         }
+        busy.fill(true);
         if operation.kind == OperationKind::Write {
-            *generation = ((*generation & !UNKNOWN) + 1).min(UNKNOWN - 1);
-            let generation = u64::from(*generation);
-            Stamp { offset: operation.offset, generation, run: self.run }.write(&mut self.scratch);
-            queue.fill(tag, &self.scratch);
+            let parts = content.chunks_mut(self.block_bytes as usize).zip(generations);
+            for (index, (part, generation)) in (0_u64..).zip(parts) {
+                *generation = ((*generation & !UNKNOWN) + 1).min(UNKNOWN - 1);
+                let before = index.wrapping_mul(self.block_bytes.into());
+                let offset = operation.offset.wrapping_add(before);
+                Stamp { offset, generation: u64::from(*generation), run: self.run }.write(part);
+            }
         } else {
             // What the buffer held before must not pass for what was read.
-            self.scratch.fill(0xa5);
-            queue.fill(tag, &self.scratch);
+            content.fill(0xa5);
         }
+        queue.fill(tag, content);
         true
     }
 
@@ -132,50 +149,57 @@ impl Verifier {
         &mut self,
         queue: &Q,
         tag: Tag,
-        (kind, offset): (OperationKind, u64),
+        operation: &Operation,
         is_ok: bool,
     ) {
+        let Operation { kind, offset, bytes } = *operation;
         if kind == OperationKind::Flush {
             return;
         }
-        let block = self.block_of(offset);
-        let (Some(busy), Some(generation)) =
-            (self.busy.get_mut(block), self.generations.get_mut(block))
-        else {
-            return;
-        };
-        *busy = false;
+        let Some(blocks) = self.blocks_of(offset, bytes) else { return };
+        if let Some(busy) = self.busy.get_mut(blocks.clone()) {
+            busy.fill(false);
+        }
         match (kind, is_ok) {
-            (OperationKind::Write, false) => *generation |= UNKNOWN,
-            (OperationKind::Read, true) => {
-                let generation = *generation;
-                self.check(queue, tag, offset, generation);
+            (OperationKind::Write, false) => {
+                let written = self.generations.get_mut(blocks).unwrap_or_default();
+                written.iter_mut().for_each(|generation| *generation |= UNKNOWN);
             }
+            (OperationKind::Read, true) => self.check(queue, tag, blocks, bytes),
             _ => {}
         }
     }
 
-    /// Holds what `tag` read against what the block should be.
-    fn check<Q: Queue>(&mut self, queue: &Q, tag: Tag, offset: u64, generation: u32) {
-        let is_known = (1..UNKNOWN).contains(&generation);
-        if !is_known && !self.only_reads {
+    /// Holds what `tag` read of `blocks` against what they should be.
+    fn check<Q: Queue>(&mut self, queue: &Q, tag: Tag, blocks: Range<usize>, bytes: u32) {
+        let first_offset = self.offset_of(blocks.start);
+        let Self { generations, scratch, only_reads, block_bytes, run, seen, .. } = self;
+        let (Some(generations), Some(content)) =
+            (generations.get(blocks), scratch.get_mut(..bytes as usize))
+        else {
+            return;
+        };
+        let is_known = |generation: u32| (1..UNKNOWN).contains(&generation);
+        if !*only_reads && !generations.iter().any(|generation| is_known(*generation)) {
             return;
         }
-        queue.copy_out(tag, &mut self.scratch);
-        let checked = match is_known {
-            true => {
-                Stamp { offset, generation: generation.into(), run: self.run }.check(&self.scratch)
-            }
-            false => Stamp::check_any(&self.scratch, offset),
-        };
-        self.seen.checked += 1;
-        if let Err(wrong) = checked {
-            self.seen.wrong += 1;
-            if self.seen.first.len() < FIRST_MAX {
-                let bytes = self.block_bytes;
-                self.seen
-                    .first
-                    .push(format!("the block of {bytes} bytes at byte {offset} {wrong}"));
+        queue.copy_out(tag, content);
+        let parts = content.chunks(*block_bytes as usize).zip(generations);
+        for (index, (part, generation)) in (0_u64..).zip(parts) {
+            let offset = first_offset.wrapping_add(index.wrapping_mul((*block_bytes).into()));
+            let checked = match (is_known(*generation), *only_reads) {
+                (true, _) => {
+                    Stamp { offset, generation: (*generation).into(), run: *run }.check(part)
+                }
+                (false, true) => Stamp::check_any(part, offset),
+                (false, false) => continue,
+            };
+            seen.checked += 1;
+            let Err(wrong) = checked else { continue };
+            seen.wrong += 1;
+            if seen.first.len() < FIRST_MAX {
+                let bytes = *block_bytes;
+                seen.first.push(format!("the block of {bytes} bytes at byte {offset} {wrong}"));
             }
         }
     }
@@ -226,7 +250,8 @@ impl Verifier {
                 if !status.is_ok() {
                     recorder.record_error(status, offset);
                 }
-                self.done(queue, tag, (OperationKind::Read, offset), status.is_ok());
+                let read = Operation { kind: OperationKind::Read, offset, bytes: self.block_bytes };
+                self.done(queue, tag, &read, status.is_ok());
                 idle.push(tag);
             }
         }
@@ -278,7 +303,7 @@ mod tests {
         fn new(fault: Fault, depth: usize) -> Self {
             Self {
                 data: vec![0; BLOCKS as usize * BLOCK as usize],
-                buffers: vec![vec![0; BLOCK as usize]; depth],
+                buffers: vec![vec![0; BLOCK as usize * 8]; depth],
                 pushed: Vec::new(),
                 fault,
                 writes: 0,
@@ -288,23 +313,26 @@ mod tests {
 
     impl Queue for Drive {
         fn push(&mut self, tag: Tag, operation: Operation) {
-            let buffer = &mut self.buffers[tag.index()];
+            let bytes = operation.bytes as usize;
+            let buffer = &mut self.buffers[tag.index()][..bytes];
             let mut at = operation.offset as usize;
             let mut status = IoStatus::OK;
             if operation.kind == OperationKind::Write {
                 self.writes += 1;
                 let fault = if self.writes.is_multiple_of(8) { self.fault } else { Fault::Nothing };
                 match fault {
-                    Fault::WritesBeside => at = (at + BLOCK as usize) % self.data.len(),
+                    Fault::WritesBeside => {
+                        at = (at + BLOCK as usize) % (self.data.len() - bytes + 1)
+                    }
                     Fault::Damages => buffer[600] ^= 4,
                     Fault::FailsWrites => status = IoStatus::SHORT,
                     _ => {}
                 }
                 if !matches!(fault, Fault::LosesWrites | Fault::FailsWrites) {
-                    self.data[at..at + BLOCK as usize].copy_from_slice(buffer);
+                    self.data[at..at + bytes].copy_from_slice(buffer);
                 }
             } else {
-                buffer.copy_from_slice(&self.data[at..at + BLOCK as usize]);
+                buffer.copy_from_slice(&self.data[at..at + bytes]);
             }
             self.pushed.push((tag, status));
         }
@@ -324,17 +352,24 @@ mod tests {
         }
 
         fn fill(&mut self, tag: Tag, data: &[u8]) {
-            self.buffers[tag.index()].copy_from_slice(data);
+            self.buffers[tag.index()][..data.len()].copy_from_slice(data);
         }
 
         fn copy_out(&self, tag: Tag, data: &mut [u8]) {
-            data.copy_from_slice(&self.buffers[tag.index()]);
+            data.copy_from_slice(&self.buffers[tag.index()][..data.len()]);
         }
     }
 
     fn run_on(drive: &mut Drive, rw: Rw, ios: u64) -> (Verified, Recorder) {
+        run_sizes(drive, rw, ios, None)
+    }
+
+    /// The same with sizes that differ.
+    fn run_sizes(drive: &mut Drive, rw: Rw, ios: u64, split: Option<&str>) -> (Verified, Recorder) {
         let depth = drive.buffers.len() as u16;
-        let workload = Workload { verify: true, ..Workload::new(rw, BLOCK, depth.into()) };
+        let workload = Workload { verify: true, ..Workload::new(rw, BLOCK, depth.into()) }
+            .split(split.map(|split| split.parse().unwrap()));
+        workload.check().unwrap();
         let span = Span { offset_bytes: 0, ios: BLOCKS };
         let generator = Generator::new(&workload, span, 0, 0);
         let extras = Extras::new(&workload, &generator, 0, 99);
@@ -382,6 +417,35 @@ mod tests {
         let mut drive = Drive::new(Fault::Nothing, 4);
         let (unwritten, _) = run_on(&mut drive, Rw::RandRead, 10);
         assert_eq!((unwritten.checked, unwritten.wrong), (10, 10), "nobody wrote them");
+    }
+
+    #[test]
+    fn sizes_may_differ() {
+        let split = Some("1k/40:2k/30:8k/30");
+        for (rw, depth) in
+            [(Rw::RandWrite, 1), (Rw::RandWrite, 16), (Rw::RandRw, 8), (Rw::Write, 4)]
+        {
+            let mut drive = Drive::new(Fault::Nothing, depth);
+            let (seen, recorder) = run_sizes(&mut drive, rw, 500, split);
+            assert_eq!((seen.wrong, seen.not_read), (0, 0), "{rw}: {seen:?}");
+            assert!(seen.checked >= 60, "{rw}: {seen:?}");
+            assert_eq!(recorder.count_all(), 500);
+            // A later run that knows of no write finds every block, with other sizes too.
+            let (later, _) = run_sizes(&mut drive, Rw::Read, 32, Some("1k/1:2k/99"));
+            assert_eq!((later.wrong, later.checked >= 32), (0, true), "{rw}: {later:?}");
+        }
+        for (fault, how) in [
+            (Fault::LosesWrites, ["is stale", "holds nothing"]),
+            (Fault::WritesBeside, ["holds the content of byte", "is stale"]),
+            (Fault::Damages, ["differs in 1 bytes", "the first at byte 600"]),
+        ] {
+            let (seen, _) = run_sizes(&mut Drive::new(fault, 4), Rw::RandRw, 400, split);
+            assert!(seen.wrong > 0 && seen.wrong < seen.checked, "{fault:?}: {seen:?}");
+            let said = seen.first.join("; ");
+            assert!(how.iter().any(|how| said.contains(how)), "{fault:?}: {said}");
+        }
+        let (seen, _) = run_sizes(&mut Drive::new(Fault::FailsWrites, 4), Rw::RandRw, 800, split);
+        assert_eq!(seen.wrong, 0, "{seen:?}");
     }
 
     #[test]

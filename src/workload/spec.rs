@@ -328,17 +328,21 @@ impl Workload {
         if !self.verify {
             return Ok(());
         }
-        Err(WorkloadError::Verify(if self.bssplit.is_some() {
-            "blocks of several sizes would overlap; leave --bssplit out"
-        } else if self.has_own_ranges() && self.numjobs > 1 {
-            "workers whose ranges may overlap would overwrite each other's blocks; leave --offset-increment out: each has a share of its own"
-        } else if self.bs_bytes < 64 {
-            "a block of less than 64 bytes cannot say what it is; use a larger --bs"
-        } else if self.buffers != Buffers::default() {
-            "it fills the buffers by itself; leave --zero-buffers, --refill-buffers and --buffer-compress-percentage out"
-        } else {
-            return Ok(());
-        }))
+        let unit_bytes = self.unit_bytes().max(1);
+        let is_odd = |bytes: u32| !bytes.is_multiple_of(unit_bytes);
+        Err(WorkloadError::Verify(
+            if self.bssplit.as_ref().is_some_and(|split| split.find(is_odd).is_some()) {
+                "an I/O would end inside another one's block; give --bssplit sizes that are multiples of the smallest"
+            } else if self.has_own_ranges() && self.numjobs > 1 {
+                "workers whose ranges may overlap would overwrite each other's blocks; leave --offset-increment out: each has a share of its own"
+            } else if unit_bytes < 64 {
+                "a block of less than 64 bytes cannot say what it is; use a larger --bs"
+            } else if self.buffers != Buffers::default() {
+                "it fills the buffers by itself; leave --zero-buffers, --refill-buffers and --buffer-compress-percentage out"
+            } else {
+                return Ok(());
+            },
+        ))
     }
 
     /// Whether it fits a target of `target_bytes` in blocks of `block_bytes`, and where the first

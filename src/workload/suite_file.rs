@@ -295,7 +295,7 @@ mod tests {
             ("random_distribution = \"zapf:1\"\n", 3, "no distribution"),
             ("thinktime = -1\n", 3, "-1"),
             ("thinktime = 5\nrate_iops = 7\n", 1, "--rate-iops"),
-            ("verify = true\nbssplit = \"4k:8k\"\n", 1, "overlap"),
+            ("verify = true\nbssplit = \"4k:6k\"\n", 1, "inside another"),
             ("iodepth = -1\n", 3, "-1"),
             ("iodepth = 0\n", 1, "--iodepth 0"),
             ("[defaults]\nname = \"x\"\n", 4, "name"),

@@ -16,6 +16,7 @@ mod machine;
 mod metadata;
 mod numa;
 mod pattern;
+mod precondition;
 mod ratio;
 mod review;
 mod transports;

@@ -43,6 +43,7 @@ pub(super) struct Job {
     thinktime_us: u64,
     thinktime_blocks: u32,
     buffers: Buffers,
+    verify: bool,
     is_direct: bool,
     is_time_based: bool,
     /// What is done in another way, by key.
@@ -86,6 +87,7 @@ impl Default for Job {
             thinktime_us: 0,
             thinktime_blocks: 1,
             buffers: Buffers::default(),
+            verify: false,
             is_direct: false,
             is_time_based: false,
             notes: Vec::new(),
@@ -206,10 +208,53 @@ impl Job {
             "create_on_open" | "create_serialize" | "overwrite" | "allow_file_create" => {
                 on()?;
             }
-            "sync" | "verify" | "loops" => return self.only_off(key, value),
+            "verify" => self.verify(value)?,
+            "sync" | "loops" => return self.only_off(key, value),
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// fio's ways to check content. Each that says whether a block is what was written is ours: place,
+    /// write and every byte. (Of `meta` fio compares place and number alone.)
+    fn verify(&mut self, value: Option<&str>) -> Result<(), String> {
+        const CHECKS: [&str; 16] = [
+            "md5",
+            "crc64",
+            "crc32c",
+            "crc32c-intel",
+            "crc32",
+            "crc16",
+            "crc7",
+            "xxhash",
+            "sha1",
+            "sha256",
+            "sha512",
+            "sha3-224",
+            "sha3-256",
+            "sha3-384",
+            "sha3-512",
+            "meta",
+        ];
+        let value = value.unwrap_or_default();
+        self.notes.retain(|(known, _)| *known != "verify");
+        self.verify = CHECKS.contains(&value);
+        match value {
+            "0" | "none" => Ok(()),
+            _ if self.verify => {
+                self.notes.push(("verify", format!(
+                    "verify={value} is --verify here: each block says its place and which write made it, and all its bytes are compared; after the window all that was written is read back"
+                )));
+                Ok(())
+            }
+            "pattern" | "pattern_hdr" => Err(
+                "nvpoll's --verify has content of its own, and writes no pattern; use verify=crc32c or run this with fio".to_owned(),
+            ),
+            _ => Err(format!(
+                "nvpoll does not check content that way; what it can follow is 0, none, {}",
+                CHECKS.join(", ")
+            )),
+        }
     }
 
     /// Keys whose "off" alone is followed.
@@ -305,6 +350,7 @@ impl Job {
             thinktime_us: self.thinktime_us,
             thinktime_blocks: self.thinktime_blocks,
             buffers: self.buffers,
+            verify: self.verify,
             ..Workload::new(self.rw, self.bs_bytes, self.iodepth)
         }
         .split(self.bssplit.clone());

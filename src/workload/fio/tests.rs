@@ -99,7 +99,9 @@ fn what_is_not_followed_is_an_error_with_file_line_and_key() {
         ("runtime=8d", 2, "at most 7 days"),
         ("directory=/tmp", 2, "name the targets"),
         ("filename=${DEVICE}", 2, "substitutes no variables"),
-        ("verify=crc32c", 2, "verify=0 only"),
+        ("verify=pattern", 2, "writes no pattern"),
+        ("verify=null", 2, "does not check content that way"),
+        ("rw=randwrite\nverify=md5\nrefill_buffers", 1, "--verify: it fills the buffers"),
         ("sync=1", 2, "sync=0 only"),
         ("loops=3", 2, "loops=1 only"),
         ("stonewall=maybe", 2, "0 or 1"),
@@ -156,5 +158,21 @@ proptest! {
         value in "\\PC{0,12}",
     ) {
         let _ = one(&format!("{key}={value}"));
+    }
+}
+
+#[test]
+fn checks_of_content_are_ours() {
+    let read =
+        |keys: &str| read(&format!("[job]\nrw=randwrite\ndirect=1\ntime_based\n{keys}\n")).unwrap();
+    for value in ["crc32c", "md5", "meta"] {
+        let suite = read(&format!("verify={value}"));
+        assert!(suite.workloads[0].verify, "{value}");
+        let notes = suite.notes.join("; ");
+        assert!(notes.contains(&format!("verify={value} is --verify here")), "{notes}");
+    }
+    for keys in ["verify=0", "verify=none", "verify=crc32c\nverify=0"] {
+        let suite = read(keys);
+        assert_eq!((suite.workloads[0].verify, suite.notes.len()), (false, 0), "{keys}");
     }
 }
