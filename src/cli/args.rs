@@ -353,6 +353,10 @@ pub struct CommonArgs {
     /// colon, as in vfio:doorbell=each [default: batch]
     #[arg(long, value_name = "WHEN")]
     pub doorbell: Option<DoorbellMode>,
+    /// The userspace driver names an I/O's data by an SGL data block, where the controller has SGLs,
+    /// instead of PRPs; also behind an engine's colon, as in vfio:sgl
+    #[arg(long)]
+    pub sgl: bool,
     /// Drives that one worker of the userspace driver has a queue on and polls in turn, each at
     /// --iodepth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -413,6 +417,7 @@ impl KernelArgs {
             batch: self.batch,
             buffered: self.buffered,
             doorbell: None,
+            sgl: false,
         }
         .completed()
     }
@@ -538,7 +543,7 @@ impl CommonArgs {
 
     /// The engines' options that hold for the whole command.
     pub fn engine_options(&self) -> KernelOptions {
-        KernelOptions { doorbell: self.doorbell, ..self.kernel.options() }
+        KernelOptions { doorbell: self.doorbell, sgl: self.sgl, ..self.kernel.options() }
     }
 
     /// The processors to pin to.

@@ -42,7 +42,9 @@ pub(super) fn examine(
     match &subject.what {
         What::Drive { nsid, .. } if subject.is_bound() => {
             let target = subject.engine_target(host, kind).map_err(|failure| failure.text)?.0;
-            let opening = OpenOptions { namespace: *nsid, ..opening.clone() };
+            // Blocks that were never written have no protection information that fits, and are no
+            // reason to take a drive for one in use.
+            let opening = OpenOptions { namespace: *nsid, unchecked: true, ..opening.clone() };
             let reading = Reading { target: &target, opening };
             let (found, serial) = kind.with(reading).map_err(|error| error.to_string())?;
             let place = |found: &Signature| format!("{found} on namespace {nsid}");

@@ -171,6 +171,7 @@ impl Visitor for Measure<'_, '_> {
             writable: self.job.workload.rw.writes(),
             namespace: nsid,
             transport: self.job.transport,
+            unchecked: false,
             quirks: self.job.quirks,
             kernel: self.job.kernel,
         };

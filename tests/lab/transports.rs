@@ -43,6 +43,10 @@ fn device_node_and_iommufd() {
          ls /dev/vfio/devices; nvpoll identify $a --iommu iommufd | head -n 1; nvpoll identify $a | head -n 1
          NVPOLL_CONTRACT_DRIVES=$a NVPOLL_CONTRACT_IOMMU=iommufd {CONTRACT} | tail -n 3
          pattern vfio $b read 21 iommufd
+         nvpoll run $b --engine vfio:sgl --rw write --bs 256k --iodepth 8 --number-ios 192 --verify --destroy-data D1 --json /tmp/sgl >/dev/null
+         grep 'data named by' /tmp/sgl
+         nvpoll run $b --rw read --bs 64k --iodepth 8 --number-ios 768 --verify >/dev/null
+         nvpoll compare $b --engines vfio,vfio:sgl --rw randread --runtime 300ms --ramp-time 0 --rounds 1 | grep '(sgl)'
          nvpoll run $b --iommu iommufd --runtime 1 --ramp-time 0 --iodepth 8 --json - | grep '\"transport\"'
          nvpoll unbind --all; echo \"after: $(drive D0 driver) $(drive D1 driver)\""
     ));
@@ -53,6 +57,8 @@ fn device_node_and_iommufd() {
     said(", iommufd");
     said("vfio: checked");
     said("after: nvme nvme");
+    said("an SGL data block descriptor");
+    said("vfio (sgl)");
     kept(&ran, "vfio", 10);
 }
 

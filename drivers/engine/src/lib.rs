@@ -82,6 +82,8 @@ pub struct OpenOptions {
     pub transport: TransportOptions,
     /// What an NVMe controller needs beyond the specification, instead of what is known of it.
     pub quirks: Option<Quirks>,
+    /// Blocks are read whose protection information is not right, too: to see what lies on a drive.
+    pub unchecked: bool,
     /// How this engine is told to run.
     pub kernel: KernelOptions,
 }
@@ -93,6 +95,7 @@ impl Default for OpenOptions {
             namespace: 1,
             transport: TransportOptions::default(),
             quirks: None,
+            unchecked: false,
             kernel: KernelOptions::default(),
         }
     }

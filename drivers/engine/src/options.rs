@@ -10,7 +10,7 @@ const SQPOLL_IDLE_MS_MAX: u32 = 3_600_000;
 /// Largest batch: no queue is deeper.
 const BATCH_MAX: u32 = 1 << 16;
 
-/// One option of an engine: all but the last are the kernel's engines'.
+/// One option of an engine: all but the last two are the kernel's engines'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelOption {
     /// Completions are polled for by the kernel, where the queue can.
@@ -31,6 +31,8 @@ pub enum KernelOption {
     Buffered,
     /// When the userspace driver writes doorbells.
     Doorbell,
+    /// The userspace driver names data by SGL data blocks, not by PRPs.
+    Sgl,
 }
 
 impl KernelOption {
@@ -47,7 +49,7 @@ impl KernelOption {
     ];
 
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Iopoll,
         Self::HybridIopoll,
         Self::Sqpoll,
@@ -57,6 +59,7 @@ impl KernelOption {
         Self::Batch,
         Self::Buffered,
         Self::Doorbell,
+        Self::Sgl,
     ];
 
     /// Its name, as in `--name` and behind an engine's colon.
@@ -71,6 +74,7 @@ impl KernelOption {
             Self::Batch => "batch",
             Self::Buffered => "buffered",
             Self::Doorbell => "doorbell",
+            Self::Sgl => "sgl",
         }
     }
 
@@ -124,6 +128,8 @@ pub struct KernelOptions {
     pub buffered: bool,
     /// [`KernelOption::Doorbell`]; the default is the mode's own.
     pub doorbell: Option<DoorbellMode>,
+    /// [`KernelOption::Sgl`].
+    pub sgl: bool,
 }
 
 impl KernelOptions {
@@ -139,6 +145,7 @@ impl KernelOptions {
             KernelOption::Batch => self.batch.is_some(),
             KernelOption::Buffered => self.buffered,
             KernelOption::Doorbell => self.doorbell.is_some(),
+            KernelOption::Sgl => self.sgl,
         }
     }
 
@@ -168,6 +175,7 @@ impl KernelOptions {
             batch: self.batch.or(others.batch.filter(|_| may(KernelOption::Batch))),
             buffered: self.buffered || others.buffered && may(KernelOption::Buffered),
             doorbell: self.doorbell.or(others.doorbell.filter(|_| may(KernelOption::Doorbell))),
+            sgl: self.sgl || others.sgl && may(KernelOption::Sgl),
         }
         .completed()
     }
@@ -210,6 +218,7 @@ impl KernelOptions {
             KernelOption::Sqpoll => self.sqpoll = true,
             KernelOption::NoFixed => self.no_fixed = true,
             KernelOption::Buffered => self.buffered = true,
+            KernelOption::Sgl => self.sgl = true,
         }
         *self = self.completed();
         Ok(())
@@ -324,6 +333,8 @@ mod tests {
             "libaio:batch=4+buffered",
             "soft:doorbell=each",
             "vfio:doorbell=batch",
+            "vfio:sgl",
+            "soft:doorbell=each+sgl",
         ] {
             assert_eq!(parse(text).to_string(), text);
         }
@@ -349,6 +360,8 @@ mod tests {
             ("io_uring:iopoll=1", "takes no value"),
             ("io_uring:doorbell=each", "has no option \"doorbell\""),
             ("vfio:doorbell", "doorbell=each"),
+            ("psync:sgl", "has no option \"sgl\""),
+            ("vfio:sgl=1", "takes no value"),
             ("vfio:doorbell=twice", "there are batch, each"),
             ("io_uring:sqpoll-idle=4000000000", "milliseconds"),
         ] {

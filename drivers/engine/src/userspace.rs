@@ -66,7 +66,7 @@ impl Openable for SoftFunction {
         driver: None,
         polls: true,
         depth_max: None,
-        options: &[KernelOption::Doorbell],
+        options: &[KernelOption::Doorbell, KernelOption::Sgl],
         waits: &WITHOUT_INTERRUPTS,
     };
 
@@ -89,7 +89,7 @@ impl Openable for VfioFunction {
         driver: Some("vfio-pci"),
         polls: true,
         depth_max: None,
-        options: &[KernelOption::Doorbell],
+        options: &[KernelOption::Doorbell, KernelOption::Sgl],
         waits: &WaitMode::ALL,
     };
 
@@ -112,7 +112,7 @@ impl Openable for UioFunction {
         driver: Some("uio_pci_generic"),
         polls: true,
         depth_max: None,
-        options: &[KernelOption::Doorbell],
+        options: &[KernelOption::Doorbell, KernelOption::Sgl],
         waits: &WITHOUT_INTERRUPTS,
     };
 
@@ -174,6 +174,8 @@ pub struct Userspace<F: Function> {
     writable: bool,
     wait: WaitMode,
     doorbells: DoorbellMode,
+    sgl: bool,
+    unchecked: bool,
 }
 
 impl<F: Function> Userspace<F> {
@@ -203,7 +205,9 @@ impl<F: Openable> Engine for Userspace<F> {
         let controller = Controller::open(function, opening).map_err(failed)?;
         let namespace = controller.namespace(options.namespace).map_err(failed)?;
         let doorbells = options.kernel.doorbell.unwrap_or_default();
-        Ok(Self { controller, namespace, writable: options.writable, wait, doorbells })
+        let (sgl, unchecked) = (options.kernel.sgl, options.unchecked);
+        let writable = options.writable;
+        Ok(Self { controller, namespace, writable, wait, doorbells, sgl, unchecked })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -235,6 +239,7 @@ impl<F: Openable> Engine for Userspace<F> {
             ("transport", self.controller.function().transport()),
             ("waiting", waiting_fact(self.wait).to_owned()),
             ("doorbells", doorbell_fact(self.doorbells).to_owned()),
+            ("data named by", data_fact(self.sgl).to_owned()),
             ("model", text(&identity.model)),
             ("serial", text(&identity.serial)),
             ("firmware", text(&identity.firmware)),
@@ -270,6 +275,8 @@ impl<F: Openable> Engine for Userspace<F> {
             depth: u16::try_from(shape.depth).map_err(|_| limit())?,
             io_bytes: shape.io_bytes,
             doorbells: self.doorbells,
+            sgl: self.sgl,
+            unchecked: self.unchecked,
         };
         let pair = QueuePair::new(&self.controller, &self.namespace, options).map_err(failed)?;
         Ok(UserspaceQueue {
@@ -304,6 +311,10 @@ fn doorbell_fact(doorbells: DoorbellMode) -> &'static str {
         DoorbellMode::Batch => "one for all that a pass sends, one for all that it takes",
         DoorbellMode::Each => "one for each I/O that is sent, one for each completion",
     }
+}
+
+fn data_fact(sgl: bool) -> &'static str {
+    if sgl { "an SGL data block descriptor" } else { "PRPs" }
 }
 
 /// A queue pair, as something to wait for.

@@ -1,7 +1,7 @@
 //! The sizes of a queue pair, checked against what the controller and the namespace allow.
 
+use crate::data::Pointers;
 use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX, PAGE_BYTES};
-use crate::prp::Lists;
 use crate::{Controller, Namespace, NvmeError, PairOptions, QueuePair, Quirks};
 use nvpoll_mem::DmaBuf;
 use nvpoll_pci::Function;
@@ -104,12 +104,12 @@ impl Layout {
         }
     }
 
-    /// PRPs of a full-length I/O in `slot`, where that is one command.
-    pub fn prps(&self, slot: u16, buffers: &DmaBuf, lists: &Lists) -> (u64, u64) {
+    /// DPTR of a full-length I/O in `slot`, where that is one command.
+    pub fn pointer(&self, slot: u16, buffers: &DmaBuf, pointers: &Pointers) -> (u64, u64) {
         if self.pieces_max > 1 {
             return (0, 0);
         }
         let bytes = self.io_blocks as usize * self.memory_bytes as usize;
-        lists.prps(buffers, self.stride, usize::from(slot), 0, bytes)
+        pointers.words(buffers, self.stride, usize::from(slot), 0, bytes)
     }
 }

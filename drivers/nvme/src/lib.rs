@@ -12,18 +12,17 @@
 //!
 //! # What it does not do
 //!
-//! No scatter gather lists, no protection information made by
-//! the host, no host memory
-//! larger or smaller than 4 KiB pages, no interrupts of the admin
-//! queue, no arbitration but round robin, no namespace management, no
-//! reset while I/O runs. A controller or namespace that needs one of these
-//! is refused with the reason, never misread.
+//! No scatter gather list of more than one descriptor, no protection information made by the host,
+//! no host memory in larger or smaller pages than 4 KiB, no interrupts of the admin queue, no
+//! arbitration but round robin, no namespace management, no reset while I/O runs. A controller or
+//! namespace that needs one of these is refused with the reason, never misread.
 
 #![forbid(unsafe_code)]
 
 mod admin;
 mod commands;
 mod controller;
+mod data;
 mod error;
 mod layout;
 mod metadata;

@@ -91,11 +91,12 @@ impl Metadata {
 
     /// What is added to CDW12, and CDW14, of a read or write from block `lba` on. The reference tag
     /// of types 1 and 2 counts blocks, type 3 has none to check (§8.3.1.5).
-    fn words(self, lba: u64) -> (u64, u64) {
+    fn words(self, lba: u64, checks: bool) -> (u64, u64) {
+        let check = |bits| if checks { bits } else { 0 };
         match self.protection {
             0 => (0, 0),
-            3 => (PRACT | CHECK_GUARD, 0),
-            _ => (PRACT | CHECK_GUARD | CHECK_REFERENCE, lba & 0xffff_ffff),
+            3 => (PRACT | check(CHECK_GUARD), 0),
+            _ => (PRACT | check(CHECK_GUARD | CHECK_REFERENCE), lba & 0xffff_ffff),
         }
     }
 }
@@ -119,6 +120,8 @@ impl fmt::Display for Metadata {
 #[derive(Debug)]
 pub(crate) struct MetadataLane {
     metadata: Metadata,
+    /// Protection information is checked as blocks are read.
+    checks: bool,
     memory: Option<DmaBuf>,
     /// Bytes from one tag's metadata to the next's: a power of two, so that none crosses a border
     /// at which addresses may jump.
@@ -129,6 +132,7 @@ impl MetadataLane {
     /// Memory for `tags` I/Os of `blocks` blocks each, got by `allocate`.
     pub fn new(
         metadata: Metadata,
+        checks: bool,
         tags: u16,
         blocks: u32,
         allocate: impl FnOnce(usize) -> Result<DmaBuf, NvmeError>,
@@ -138,7 +142,7 @@ impl MetadataLane {
             MetadataPlace::Separate => Some(allocate(usize::from(tags) * stride)?),
             _ => None,
         };
-        Ok(Self { metadata, memory, stride })
+        Ok(Self { metadata, checks, memory, stride })
     }
 
     /// MPTR, and what is added to CDW12 and CDW14, of a command on block `first` of `tag`'s I/O,
@@ -147,7 +151,7 @@ impl MetadataLane {
         let offset =
             usize::from(tag) * self.stride + first as usize * self.metadata.separate_bytes();
         let mptr = self.memory.as_ref().map_or(0, |memory| memory.iova(offset));
-        let (cdw12, cdw14) = self.metadata.words(lba);
+        let (cdw12, cdw14) = self.metadata.words(lba, self.checks);
         (mptr, cdw12, cdw14)
     }
 
@@ -191,12 +195,15 @@ mod tests {
     #[test]
     fn commands_say_who_protects_and_which_reference() {
         let lba = 0x12_3456_789a;
-        let words =
-            |protection| Metadata::new(&page(false, protection), 8).unwrap().unwrap().words(lba);
+        let words = |protection| {
+            Metadata::new(&page(false, protection), 8).unwrap().unwrap().words(lba, true)
+        };
         // PRINFO 1101b: PRACT, guard, reference; 1100b: PRACT, guard.
         assert_eq!(words(1), (0b1101 << 26, 0x3456_789a));
         assert_eq!(words(2), (0b1101 << 26, 0x3456_789a));
         assert_eq!(words(3), (0b1100 << 26, 0));
         assert_eq!(words(0), (0, 0));
+        let unchecked = Metadata::new(&page(false, 1), 8).unwrap().unwrap().words(lba, false);
+        assert_eq!(unchecked, (PRACT, 0x3456_789a));
     }
 }

@@ -17,9 +17,9 @@ mod each;
 pub use each::DoorbellMode;
 
 use crate::controller::NotCreated;
+use crate::data::Pointers;
 use crate::layout::{Layout, commands_max, pieces_of};
 use crate::metadata::MetadataLane;
-use crate::prp::Lists;
 use crate::slots::Slots;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
@@ -28,7 +28,7 @@ use nvpoll_spec::{NvmOpcode, Status, reg};
 use std::sync::Arc;
 
 /// The queue pair that is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PairOptions {
     /// I/Os in flight at once; their tags are 0 to `depth - 1`.
     pub depth: u16,
@@ -36,6 +36,10 @@ pub struct PairOptions {
     pub io_bytes: u32,
     /// When doorbells are written.
     pub doorbells: DoorbellMode,
+    /// Commands name their data by an SGL data block descriptor, not by PRPs.
+    pub sgl: bool,
+    /// Reads deliver blocks whose protection information is not right, too.
+    pub unchecked: bool,
 }
 
 /// One I/O, in the namespace's units.
@@ -104,7 +108,7 @@ pub struct QueuePair<F: Function> {
     memory_bytes: u32,
     stride: usize,
     buffers: DmaBuf,
-    lists: Lists,
+    pointers: Pointers,
     metadata: Option<MetadataLane>,
     controller: Arc<Controller<F>>,
 }
@@ -122,7 +126,7 @@ impl<F: Function> QueuePair<F> {
     ) -> Result<Self, NvmeError> {
         let layout = Layout::new(controller, namespace, options)?;
         let qid = controller.take_queue_id()?;
-        Self::build(controller, namespace, &layout, qid, options.doorbells).map_err(|not_created| {
+        Self::build(controller, namespace, &layout, qid, options).map_err(|not_created| {
             // What the device may still hold is no free identifier.
             if not_created.device_let_go {
                 controller.free_queue_id(qid);
@@ -142,17 +146,17 @@ impl<F: Function> QueuePair<F> {
         namespace: &Namespace,
         layout: &Layout,
         qid: u16,
-        doorbells: DoorbellMode,
+        PairOptions { doorbells, sgl, unchecked, .. }: PairOptions,
     ) -> Result<Self, NotCreated> {
         let Layout { tags, pieces_max, stride, entries, .. } = *layout;
         let buffers = controller.buffer(usize::from(tags) * stride)?;
-        let lists = match Lists::bytes_per_tag(stride) {
-            0 => None,
-            bytes => Some(controller.buffer(usize::from(tags) * bytes)?),
+        let allocate = |bytes| controller.buffer(bytes);
+        let pointers = match sgl {
+            true => Pointers::sgl(controller, &buffers)?,
+            false => Pointers::prp(&buffers, usize::from(tags), stride, allocate)?,
         };
-        let lists = Lists::new(lists, &buffers, usize::from(tags), stride);
         let metadata = namespace.metadata.map(|metadata| {
-            MetadataLane::new(metadata, tags, layout.io_blocks, |bytes| controller.buffer(bytes))
+            MetadataLane::new(metadata, !unchecked, tags, layout.io_blocks, allocate)
         });
         let metadata = metadata.transpose()?;
         let unfit =
@@ -163,7 +167,7 @@ impl<F: Function> QueuePair<F> {
         let stride_bytes = controller.capabilities().doorbell_stride_bytes();
         let tail = controller.doorbell(reg::sq_tail_doorbell(qid, stride_bytes))?;
         let head = controller.doorbell(reg::cq_head_doorbell(qid, stride_bytes))?;
-        let prps = (0..tags * pieces_max).map(|slot| layout.prps(slot, &buffers, &lists));
+        let prps = (0..tags * pieces_max).map(|slot| layout.pointer(slot, &buffers, &pointers));
         let slots = Slots::new(qid, layout.slot_mask, prps);
         let cut = if pieces_max > 1 { tags } else { 0 };
         let whole_lbas = layout.whole_lbas(namespace);
@@ -180,7 +184,7 @@ impl<F: Function> QueuePair<F> {
             submissions,
             completions,
             slots,
-            blank: first_word(NvmOpcode::FLUSH, 0, namespace.nsid),
+            blank: first_word(NvmOpcode::FLUSH, 0, namespace.nsid) | pointers.first_word(),
             whole_lbas: if is_batch { whole_lbas } else { 0 },
             io_blocks_z: blocks_z(layout.io_blocks),
             io_blocks: layout.io_blocks,
@@ -202,7 +206,7 @@ impl<F: Function> QueuePair<F> {
             memory_bytes: layout.memory_bytes,
             stride,
             buffers,
-            lists,
+            pointers,
             metadata,
             controller: Arc::clone(controller),
         })
@@ -399,7 +403,8 @@ impl<F: Function> QueuePair<F> {
         debug_assert_eq!(words, {
             let nsid = (self.blank >> 32) as u32;
             let io = nvpoll_spec::SubmissionEntry::io(opcode, nsid, lba, blocks_z as u16);
-            nvpoll_spec::SubmissionEntry { cid, prp1, prp2, ..io }.to_words()
+            let flags = (self.blank >> 8) as u8;
+            nvpoll_spec::SubmissionEntry { flags, cid, prp1, prp2, ..io }.to_words()
         });
         self.submissions.push(words);
     }
@@ -413,7 +418,9 @@ impl<F: Function> QueuePair<F> {
         } else {
             self.slots.idle(slot).ok_or(Rejected)?;
         }
-        self.store(slot, NvmOpcode::FLUSH, 0, 0, (0, 0));
+        let Some(cid) = self.slots.begin(slot) else { return Err(Rejected) };
+        let nsid = (self.blank >> 32) as u32;
+        self.submissions.push([first_word(NvmOpcode::FLUSH, cid, nsid), 0, 0, 0, 0, 0, 0, 0]);
         Ok(())
     }
 
@@ -449,7 +456,7 @@ impl<F: Function> QueuePair<F> {
         let Io { opcode, lba, blocks } = part;
         let offset = first as usize * self.memory_bytes as usize;
         let bytes = blocks as usize * self.memory_bytes as usize;
-        let prps = self.lists.prps(&self.buffers, self.stride, usize::from(tag), offset, bytes);
+        let prps = self.pointers.words(&self.buffers, self.stride, usize::from(tag), offset, bytes);
         let Some(metadata) = &self.metadata else {
             return self.store(slot, opcode, lba, blocks_z(blocks), prps);
         };
@@ -493,7 +500,7 @@ impl<F: Function> Drop for QueuePair<F> {
         tracing::warn!("taking back queue pair {}: {error}", self.qid);
         self.controller.retire([&self.buffers, self.submissions.memory()]);
         self.controller.retire([self.completions.memory()]);
-        self.controller.retire(self.lists.memory());
+        self.controller.retire(self.pointers.memory());
         self.controller.retire(self.metadata.as_ref().and_then(MetadataLane::memory));
     }
 }

@@ -89,6 +89,8 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
     id.copy_formats = 1;
     // A volatile write cache is there, and Flush takes the broadcast NSID (bits 2:1, 11b).
     id.write_cache = 1 | 3 << 1;
+    // SGLs in I/O commands, of double words at their addresses (bits 1:0, 10b); data blocks alone.
+    id.sgl = 2;
     for (byte, char) in id.subsystem_nqn.iter_mut().zip(nqn(options).bytes()) {
         *byte = char;
     }

@@ -17,11 +17,10 @@
 //! # What it does not do
 //!
 //! One namespace of one LBA format, without metadata or protection information. No interrupts (a
-//! completion queue may ask for one and never gets it), no SGLs, no fused commands, no Compare,
-//! Dataset Management, Format, firmware download, namespace management, reservations or power
-//! states. Arbitration is plain round robin, and features that only tune real hardware are kept
-//! and given back. Of SMART the counters of data, commands and errors are real, the temperature is
-//! a constant, and busy time stays zero.
+//! completion queue may ask for one and never gets it), no SGLs but a data block, no fused commands,
+//! no Format, firmware download, namespace management or reservations. Arbitration is plain round
+//! robin, and features that only tune real hardware are kept and given back. Of SMART the counters
+//! of data, commands and errors are real, the temperature is a constant, and busy time stays zero.
 //!
 //! A command's data moves when it is fetched, which is when its doorbell is seen:
 //! [`SoftOptions::latency`] delays the completion alone, and commands in flight on the same blocks

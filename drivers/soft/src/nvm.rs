@@ -1,12 +1,15 @@
 //! The NVM commands (§6): read, write, write zeroes, flush; the others are in `optional.rs`.
 
 use crate::device::{Device, Outcome};
-use crate::prp::{DataError, Prps};
+use crate::prp::{DataError, Prps, Sgl};
 use crate::shared::Shared;
 use nvpoll_spec::{NSID_ALL, NvmOpcode, Status, SubmissionEntry};
 
 /// The one namespace.
 pub(crate) const NSID: u32 = 1;
+
+/// PSDT in the flags of an entry, 01b: DPTR is an SGL descriptor (§4.2, Figure 104).
+const PSDT_SGL: u8 = 1 << 6;
 
 /// What an I/O command touches.
 pub(crate) struct Range {
@@ -18,8 +21,8 @@ impl Device {
     /// Carries out a command of an I/O queue.
     #[inline]
     pub(crate) fn io_command(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Outcome {
-        // Neither fused operations (FUSE) nor SGLs (PSDT) are supported, and Identify says so.
-        if entry.flags != 0 {
+        // Neither fused operations (FUSE) nor metadata by SGLs (PSDT 10b) are supported, as Identify says.
+        if !matches!(entry.flags, 0 | PSDT_SGL) {
             return Outcome::invalid(Status::INVALID_FIELD);
         }
         let opcode = NvmOpcode(entry.opcode);
@@ -78,8 +81,14 @@ impl Device {
         write: bool,
     ) -> Result<(), Outcome> {
         let (prp1, prp2, page_bytes) = (entry.prp1, entry.prp2, self.page_bytes);
-        let prps = Prps { prp1, prp2, bytes, page_bytes, write };
-        self.segments.resolve(&self.view, &prps).map_err(|error| unreachable_data(shared, error))
+        let resolved = if entry.flags & PSDT_SGL == 0 {
+            let prps = Prps { prp1, prp2, bytes, page_bytes, write };
+            self.segments.resolve(&self.view, &prps)
+        } else {
+            let sgl = Sgl { address: prp1, rest: prp2, bytes, write };
+            self.segments.resolve_sgl(&self.view, &sgl)
+        };
+        resolved.map_err(|error| unreachable_data(shared, error))
     }
 
     fn flush(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Result<(), Outcome> {
@@ -121,7 +130,9 @@ pub(crate) fn range(shared: &Shared, entry: &SubmissionEntry) -> Result<Range, O
 #[cold]
 fn unreachable_data(shared: &Shared, error: DataError) -> Outcome {
     match error {
-        DataError::Offset => Outcome::invalid(error.status()),
+        DataError::Offset | DataError::SglType | DataError::SglLength => {
+            Outcome::invalid(error.status())
+        }
         DataError::Fault(fault) => {
             shared.iommu.record(fault);
             Outcome::failed(error.status())

@@ -1,5 +1,5 @@
-//! Where a command's data lies: the PRP entries of §4.3, checked and resolved before any of it is
-//! touched.
+//! Where a command's data lies: the PRP entries of §4.3 or the SGL data block of §4.4, checked and
+//! resolved before any of it is touched.
 
 use crate::iommu::{DmaFault, DmaView, Place};
 use nvpoll_spec::Status;
@@ -10,6 +10,10 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) enum DataError {
     /// An offset in a PRP entry that §4.3 does not allow there.
     Offset,
+    /// An SGL descriptor of another type than a data block.
+    SglType,
+    /// A data block of another length than the data's.
+    SglLength,
     /// Memory that the host did not map.
     Fault(DmaFault),
 }
@@ -19,6 +23,8 @@ impl DataError {
     pub(crate) fn status(self) -> Status {
         match self {
             Self::Offset => Status::INVALID_PRP_OFFSET,
+            Self::SglType => Status::INVALID_SGL_TYPE,
+            Self::SglLength => Status::INVALID_SGL_LENGTH,
             Self::Fault(_) => Status::DATA_TRANSFER,
         }
     }
@@ -40,6 +46,18 @@ pub(crate) struct Prps {
     pub(crate) bytes: u64,
     /// CC.MPS in bytes.
     pub(crate) page_bytes: u64,
+    /// The device is going to write to the host's memory.
+    pub(crate) write: bool,
+}
+
+/// A command's data pointer where it is an SGL descriptor (§4.4): address, then length, and in the
+/// uppermost byte type and subtype.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sgl {
+    pub(crate) address: u64,
+    pub(crate) rest: u64,
+    /// Bytes of data, a multiple of 4.
+    pub(crate) bytes: u64,
     /// The device is going to write to the host's memory.
     pub(crate) write: bool,
 }
@@ -72,7 +90,7 @@ impl Segments {
             return Err(DataError::Offset);
         }
         let first = prps.bytes.min(prps.page_bytes - (prps.prp1 & mask));
-        self.add(view, prps, prps.prp1, first)?;
+        self.add(view, prps.write, prps.prp1, first)?;
         let left = prps.bytes - first;
         if left == 0 {
             Ok(())
@@ -80,10 +98,25 @@ impl Segments {
             if prps.prp2 & mask != 0 {
                 return Err(DataError::Offset);
             }
-            self.add(view, prps, prps.prp2, left)
+            self.add(view, prps.write, prps.prp2, left)
         } else {
             self.walk_list(view, prps, left)
         }
+    }
+
+    /// Resolves `sgl`, which is taken where it is a data block (type and subtype 0h) as long as the
+    /// data. Nothing has been transferred when this fails.
+    pub(crate) fn resolve_sgl(&mut self, view: &DmaView, sgl: &Sgl) -> Result<(), DataError> {
+        self.list.clear();
+        (self.index, self.done) = (0, 0);
+        if sgl.rest >> 56 != 0 {
+            return Err(DataError::SglType);
+        }
+        // Memory is seen in double words here, and so SGLS says (bits 1:0, 10b).
+        if sgl.rest & 0xffff_ffff != sgl.bytes || sgl.address & 3 != 0 {
+            return Err(DataError::SglLength);
+        }
+        self.add(view, sgl.write, sgl.address, sgl.bytes)
     }
 
     /// A list: entries up to the page's end, the last of which leads to the next list if there are
@@ -113,7 +146,7 @@ impl Segments {
                     next = entry;
                 } else {
                     let bytes = left.min(prps.page_bytes);
-                    self.add(view, prps, entry, bytes)?;
+                    self.add(view, prps.write, entry, bytes)?;
                     left -= bytes;
                 }
             }
@@ -125,8 +158,8 @@ impl Segments {
     }
 
     #[inline]
-    fn add(&mut self, view: &DmaView, prps: &Prps, iova: u64, bytes: u64) -> Result<(), DataError> {
-        let fault = DmaFault { iova, bytes, write: prps.write, what: "data" };
+    fn add(&mut self, view: &DmaView, write: bool, iova: u64, bytes: u64) -> Result<(), DataError> {
+        let fault = DmaFault { iova, bytes, write, what: "data" };
         let place = view.find(&mut self.data_hint, iova, bytes).ok_or(DataError::Fault(fault))?;
         let dwords = (bytes / 4) as usize;
         match self.list.last_mut() {

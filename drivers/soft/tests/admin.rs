@@ -32,7 +32,7 @@ fn identify_controller() {
     assert_eq!(id.transfer_bytes_max(4096), Some(256 << 10));
     assert_eq!(id.version().to_string(), "1.4");
     assert_eq!((id.sq_entry_log2, id.cq_entry_log2), (0x66, 0x44));
-    assert_eq!((id.namespaces, id.nvm_commands, id.write_cache & 1, id.sgl), (1, 0x18d, 1, 0));
+    assert_eq!((id.namespaces, id.nvm_commands, id.write_cache & 1, id.sgl), (1, 0x18d, 1, 2));
     assert_eq!((id.async_requests_z, id.error_entries_z, id.admin_commands), (3, 63, 0));
     let nqn = ascii_field(&id.subsystem_nqn).unwrap();
     assert!(nqn.starts_with("nqn.2014-08.org.nvmexpress:uuid:"), "{nqn}");

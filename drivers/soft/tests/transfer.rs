@@ -258,8 +258,8 @@ fn commands_outside_of_the_namespace_and_the_limits() {
     let zero = |lba, blocks| io(NvmOpcode::WRITE_ZEROES, lba, blocks, 0, 0);
     let mut odd = read(0, 1);
     odd.flags = 1;
-    let mut sgl = read(0, 1);
-    sgl.flags = 0x40;
+    // An SGL data block as long as the data; then too short, of another type, for metadata as well, and odd.
+    let sgl = |flags, at, rest| SubmissionEntry { flags, ..io(NvmOpcode::READ, 0, 1, at, rest) };
     let of = |nsid, entry| SubmissionEntry { nsid, ..entry };
     for (entry, expected) in [
         (read(255, 1), Status::SUCCESS),
@@ -270,7 +270,13 @@ fn commands_outside_of_the_namespace_and_the_limits() {
         (read((1 << 52) - 1, 1), range),
         (read(0, 33), field),
         (odd, field),
-        (sgl, field),
+        (sgl(0x40, at, 4096), Status::SUCCESS),
+        (sgl(0x40, at, 4092), Status::INVALID_SGL_LENGTH),
+        (sgl(0x40, at, 8192), Status::INVALID_SGL_LENGTH),
+        (sgl(0x40, at, 4096 | 2 << 60), Status::INVALID_SGL_TYPE),
+        (sgl(0x80, at, 4096), field),
+        (sgl(0xc0, at, 4096), field),
+        (sgl(0x40, at + 2, 4096), Status::INVALID_SGL_LENGTH),
         (of(0, read(0, 1)), Status::INVALID_NAMESPACE),
         (of(2, read(0, 1)), Status::INVALID_NAMESPACE),
         (of(NSID_ALL, read(0, 1)), Status::INVALID_NAMESPACE),

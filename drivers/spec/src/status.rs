@@ -46,6 +46,10 @@ impl Status {
     pub const INVALID_NAMESPACE: Self = Self::new(0, 0x0b);
     /// Command Sequence Error.
     pub const COMMAND_SEQUENCE: Self = Self::new(0, 0x0c);
+    /// Data SGL Length Invalid.
+    pub const INVALID_SGL_LENGTH: Self = Self::new(0, 0x0f);
+    /// SGL Descriptor Type Invalid.
+    pub const INVALID_SGL_TYPE: Self = Self::new(0, 0x11);
     /// PRP Offset Invalid.
     pub const INVALID_PRP_OFFSET: Self = Self::new(0, 0x13);
     /// LBA Out of Range.
@@ -126,7 +130,15 @@ impl Status {
             (0, 0x08) => "Command Aborted due to SQ Deletion",
             (0, 0x0b) => "Invalid Namespace or Format",
             (0, 0x0c) => "Command Sequence Error",
+            (0, 0x0d) => "Invalid SGL Segment Descriptor",
+            (0, 0x0e) => "Invalid Number of SGL Descriptors",
+            (0, 0x0f) => "Data SGL Length Invalid",
+            (0, 0x10) => "Metadata SGL Length Invalid",
+            (0, 0x11) => "SGL Descriptor Type Invalid",
+            (0, 0x12) => "Invalid Use of Controller Memory Buffer",
             (0, 0x13) => "PRP Offset Invalid",
+            (0, 0x16) => "SGL Offset Invalid",
+            (0, 0x1e) => "SGL Data Block Granularity Invalid",
             (0, 0x20) => "Namespace is Write Protected",
             (0, 0x80) => "LBA Out of Range",
             (0, 0x81) => "Capacity Exceeded",
@@ -198,6 +210,8 @@ mod tests {
             (Status::COMMAND_SEQUENCE, 0, 0x0c, "Command Sequence Error"),
             (Status::ASYNC_EVENT_LIMIT, 1, 0x05, "Asynchronous Event Request Limit Exceeded"),
             (Status::INVALID_VECTOR, 1, 0x08, "Invalid Interrupt Vector"),
+            (Status::INVALID_SGL_LENGTH, 0, 0x0f, "Data SGL Length Invalid"),
+            (Status::INVALID_SGL_TYPE, 0, 0x11, "SGL Descriptor Type Invalid"),
             (Status::FEATURE_NOT_SAVEABLE, 1, 0x0d, "Feature Identifier Not Saveable"),
         ] {
             assert_eq!((status.code_type().0, status.code(), status.name()), (sct, sc, Some(name)));

@@ -11,7 +11,7 @@ mod logs;
 pub use features::Apst;
 
 use crate::limits::COMMAND_WAIT;
-use crate::{Controller, DoorbellMode, Namespace, NvmeError, PairOptions, QueuePair};
+use crate::{Controller, Namespace, NvmeError, PairOptions, QueuePair};
 use nvpoll_pci::Function;
 use nvpoll_spec::{
     CopyRange, DatasetRange, FORCE_UNIT_ACCESS, Nvm, NvmOpcode, OptionalCommands, Status,
@@ -55,8 +55,7 @@ impl<F: Function> Commands<F> {
         // Room for the longest list of ranges as well (Dataset Management: 256 of 16 bytes).
         let data_bytes_max = (controller.command_bytes_max() / block_bytes * block_bytes)
             .max(4096u32.next_multiple_of(block_bytes));
-        let options =
-            PairOptions { depth: 1, io_bytes: data_bytes_max, doorbells: DoorbellMode::Batch };
+        let options = PairOptions { depth: 1, io_bytes: data_bytes_max, ..PairOptions::default() };
         Ok(Self {
             pair: QueuePair::new(controller, namespace, options)?,
             namespace: *namespace,

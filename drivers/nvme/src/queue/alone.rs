@@ -35,8 +35,9 @@ impl<F: Function> QueuePair<F> {
         };
         entry.cid = cid;
         if data_bytes > 0 {
-            let prps = self.lists.prps(&self.buffers, self.stride, 0, 0, data_bytes);
-            (entry.prp1, entry.prp2) = prps;
+            let pointer = self.pointers.words(&self.buffers, self.stride, 0, 0, data_bytes);
+            (entry.prp1, entry.prp2) = pointer;
+            entry.flags |= (self.pointers.first_word() >> 8) as u8;
         }
         self.submissions.push(entry.to_words());
         self.kick();

@@ -5,7 +5,7 @@ use crate::order::assert_orderly;
 use crate::spy::{Event, Log, Spy};
 use crate::support::*;
 use nvpoll_nvme::limits::READY_WAIT_MIN;
-use nvpoll_nvme::{Controller, DoorbellMode, NvmeError, Options, PairOptions, QueuePair};
+use nvpoll_nvme::{Controller, NvmeError, Options, PairOptions, QueuePair};
 use nvpoll_soft::SoftController;
 use nvpoll_spec::{
     Capabilities, ControllerConfiguration, ControllerStatus, ShutdownStatus, Status,
@@ -181,7 +181,7 @@ fn what_is_odd_but_right_is_driven() {
         let (controller, log) = open_fake(Character { capabilities, ..Character::default() });
         let controller = controller.unwrap_or_else(|error| panic!("{capabilities:?}: {error}"));
         let namespace = controller.namespace(1).unwrap();
-        let options = PairOptions { depth: 1, io_bytes: 512, doorbells: DoorbellMode::Batch };
+        let options = PairOptions { depth: 1, io_bytes: 512, ..PairOptions::default() };
         drop(QueuePair::new(&controller, &namespace, options).unwrap());
         drop(controller);
         assert_orderly(&log.take_events());
@@ -203,7 +203,7 @@ fn a_doorbell_beyond_the_bar_is_an_error() {
     let namespace = controller.namespace(1).unwrap();
     let mapped = log.mapped();
     for _ in 0..2 {
-        let options = PairOptions { depth: 1, io_bytes: 512, doorbells: DoorbellMode::Batch };
+        let options = PairOptions { depth: 1, io_bytes: 512, ..PairOptions::default() };
         let error = QueuePair::new(&controller, &namespace, options).unwrap_err();
         assert!(matches!(error, NvmeError::Register { .. }), "{error:?}");
         assert_eq!(log.mapped(), mapped, "nothing is left behind");

@@ -2,7 +2,7 @@
 
 use crate::fake::{Character, Fake};
 use nvpoll_nvme::limits::{COMMAND_BYTES_MAX, NAMESPACES_MAX};
-use nvpoll_nvme::{Controller, DoorbellMode, NvmeError, Options, PairOptions, QueuePair, Rejected};
+use nvpoll_nvme::{Controller, NvmeError, Options, PairOptions, QueuePair, Rejected};
 use nvpoll_spec::{ControllerIdentity, NamespaceIdentity, Version, ascii_field};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn a_size_is_bounded_by_its_bytes() {
     let controller = with_namespace(|page| page.blocks = blocks);
     let namespace = controller.namespace(1).unwrap();
     assert_eq!(namespace.bytes(), u64::MAX - 511);
-    let options = PairOptions { depth: 2, io_bytes: 4096, doorbells: DoorbellMode::Batch };
+    let options = PairOptions { depth: 2, io_bytes: 4096, ..PairOptions::default() };
     let mut pair = QueuePair::new(&controller, &namespace, options).unwrap();
     assert_eq!(pair.push(0, crate::support::read(blocks - 8, 8)), Ok(()));
     assert_eq!(pair.push(1, crate::support::read(blocks - 7, 8)), Err(Rejected));
@@ -128,10 +128,26 @@ fn a_block_that_no_command_moves_is_refused() {
     character.namespace.formats[0].data_log2 = 14;
     let controller = open(character);
     let namespace = controller.namespace(1).unwrap();
-    let options = PairOptions { depth: 1, io_bytes: 16_384, doorbells: DoorbellMode::Batch };
+    let options = PairOptions { depth: 1, io_bytes: 16_384, ..PairOptions::default() };
     match QueuePair::new(&controller, &namespace, options) {
         Err(NvmeError::Limit { reason, .. }) => assert!(reason.contains("MDTS"), "{reason}"),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn sgls_are_used_only_where_the_controller_has_them() {
+    for (sgls, has) in [(0, false), (1 << 2, false), (1, true), (2, true)] {
+        let controller = with_controller(|page| page.sgl = sgls);
+        let namespace = controller.namespace(1).unwrap();
+        let options = PairOptions { depth: 1, io_bytes: 4096, sgl: true, ..PairOptions::default() };
+        match QueuePair::new(&controller, &namespace, options) {
+            Ok(_) => assert!(has, "SGLS {sgls:#x}"),
+            Err(NvmeError::Limit { reason, .. }) => {
+                assert!(!has && reason.contains("leave out --sgl"), "SGLS {sgls:#x}: {reason}");
+            }
+            Err(other) => panic!("{other:?}"),
+        }
     }
 }
 
@@ -271,7 +287,7 @@ proptest! {
             prop_assert!(namespace.blocks.checked_mul(namespace.block_bytes.into()).is_some());
             let io_bytes = io_blocks * namespace.block_bytes;
             let most = QueuePair::depth_max(&controller, &namespace, io_bytes);
-            let options = PairOptions { depth: depth % 4, io_bytes, doorbells: DoorbellMode::Batch };
+            let options = PairOptions { depth: depth % 4, io_bytes, ..PairOptions::default() };
             let fits = (1..=most).contains(&u32::from(options.depth));
             match QueuePair::new(&controller, &namespace, options) {
                 Ok(pair) => prop_assert!(fits && pair.pieces_max() >= 1),

@@ -21,9 +21,20 @@ pub fn command_blocks_max(block_bytes: u32, mdts_log2: u8) -> u32 {
     (mdts.min(OWN_BYTES_MAX) / u64::from(block_bytes)).min(65_536) as u32
 }
 
-/// Walks a command's PRPs as a controller does (§4.3) and returns the address of its data, which
-/// has to be contiguous, because each tag's buffer is.
+/// The address of a command's data, which has to be contiguous, because each tag's buffer is. It is
+/// named by an SGL data block where PSDT is 01b (§4.4), by PRPs where it is 00b.
 pub fn data_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
+    if entry.flags >> 6 == 1 {
+        assert_eq!(entry.prp2, bytes, "the block's length, and type and subtype 0");
+        log.find(entry.prp1, bytes as usize);
+        return entry.prp1;
+    }
+    assert_eq!(entry.flags, 0);
+    prp_address(log, entry, bytes)
+}
+
+/// Walks a command's PRPs as a controller does (§4.3).
+fn prp_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
     let (prp1, prp2) = (entry.prp1, entry.prp2);
     assert_eq!(prp1 % 4, 0, "PRP1 {prp1:#x}");
     let mut next = prp1 + (bytes.min(PAGE - prp1 % PAGE));
@@ -72,6 +83,7 @@ pub struct Model {
     soft: Arc<SoftController>,
     queue: u16,
     is_each: bool,
+    is_sgl: bool,
     blocks: Range<u64>,
     block_bytes: u64,
     io_blocks: u32,
@@ -104,6 +116,7 @@ impl Model {
             soft: Arc::clone(&bench.soft),
             queue,
             is_each: bench.doorbells == DoorbellMode::Each,
+            is_sgl: bench.sgl,
             image: vec![0; ((blocks.end - blocks.start) * block_bytes) as usize],
             blocks,
             block_bytes,
@@ -301,7 +314,8 @@ impl Model {
             cids.push(entry.cid);
             assert_eq!((entry.opcode, entry.nsid), (io.opcode.0, 1));
             let reserved = [entry.cdw2[0], entry.cdw2[1], entry.cdw13, entry.cdw14, entry.cdw15];
-            assert_eq!((reserved, entry.flags, entry.mptr), ([0; 5], 0, 0));
+            let flags = if self.is_sgl && !is_flush { 0x40 } else { 0 };
+            assert_eq!((reserved, entry.flags, entry.mptr), ([0; 5], flags, 0));
             if is_flush {
                 assert_eq!((entry.prp1, entry.prp2), (0, 0));
                 assert_eq!((entry.cdw10, entry.cdw11, entry.cdw12), (0, 0, 0));

@@ -215,7 +215,7 @@ fn the_longest_io_moves_every_byte() {
 fn what_does_not_fit_says_what_would() {
     let bench = Bench::new(options("soft:size=1G,mqes=32,mdts=16k,lba=4k,stepped"));
     let refused = |depth, io_bytes| {
-        let options = PairOptions { depth, io_bytes, doorbells: DoorbellMode::Batch };
+        let options = PairOptions { depth, io_bytes, ..PairOptions::default() };
         match QueuePair::new(&bench.controller, &bench.namespace, options) {
             Err(NvmeError::Limit { reason, .. }) => reason,
             other => panic!("depth {depth}, {io_bytes} bytes: {other:?}"),

@@ -30,6 +30,7 @@ pub struct Bench {
     pub soft: Arc<SoftController>,
     /// Of the pairs that are made.
     pub doorbells: DoorbellMode,
+    pub sgl: bool,
 }
 
 impl Bench {
@@ -44,7 +45,7 @@ impl Bench {
         let namespace = controller.namespace(1).unwrap();
         log.take_events();
         log.take_commands(0);
-        Self { controller, namespace, log, soft, doorbells: DoorbellMode::Batch }
+        Self { controller, namespace, log, soft, doorbells: DoorbellMode::Batch, sgl: false }
     }
 
     pub fn pair(&self, depth: u16, io_blocks: u32) -> Pair {
@@ -56,7 +57,13 @@ impl Bench {
         QueuePair::new(
             &self.controller,
             &self.namespace,
-            PairOptions { depth, io_bytes, doorbells: self.doorbells },
+            PairOptions {
+                depth,
+                io_bytes,
+                doorbells: self.doorbells,
+                sgl: self.sgl,
+                ..PairOptions::default()
+            },
         )
     }
 

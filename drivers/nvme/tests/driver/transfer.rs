@@ -20,6 +20,7 @@ struct Case {
     blocks: u64,
     stepped: bool,
     each: bool,
+    sgl: bool,
     seed: u64,
 }
 
@@ -46,39 +47,51 @@ fn mqes() -> impl Strategy<Value = u32> {
 fn case(stepped: bool) -> impl Strategy<Value = Case> {
     let stride = prop_oneof![4 => Just(0u8), 3 => 1u8..8, 1 => 8u8..=15];
     let mdts = prop_oneof![4 => 1u8..=5, 2 => 6u8..=10, 1 => Just(0u8)];
-    (9u8..=16, mdts, stride, mqes(), 1u16..70, length(), 0u64..40, (any::<bool>(), any::<u64>()))
-        .prop_map(move |(block_log2, mdts, stride, mqes, depth, length, more, (each, seed))| {
-            let block_bytes = 1u32 << block_log2;
-            // A transfer has to hold a block.
-            let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(block_log2.saturating_sub(12)) };
-            let longest = command_blocks_max(block_bytes, mdts_log2);
-            let io_blocks = match length {
-                Length::Blocks(blocks) => blocks,
-                Length::Commands(commands, more) => {
-                    (commands * longest).saturating_add_signed(more).max(1)
+    (
+        9u8..=16,
+        mdts,
+        stride,
+        mqes(),
+        1u16..70,
+        length(),
+        0u64..40,
+        (any::<bool>(), any::<bool>(), any::<u64>()),
+    )
+        .prop_map(
+            move |(block_log2, mdts, stride, mqes, depth, length, more, (each, sgl, seed))| {
+                let block_bytes = 1u32 << block_log2;
+                // A transfer has to hold a block.
+                let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(block_log2.saturating_sub(12)) };
+                let longest = command_blocks_max(block_bytes, mdts_log2);
+                let io_blocks = match length {
+                    Length::Blocks(blocks) => blocks,
+                    Length::Commands(commands, more) => {
+                        (commands * longest).saturating_add_signed(more).max(1)
+                    }
+                };
+                let io_blocks = io_blocks.min((BYTES_MAX / u64::from(block_bytes)) as u32);
+                let io_bytes = (u64::from(io_blocks) << block_log2).next_multiple_of(4096);
+                let pieces = io_blocks.div_ceil(longest);
+                let mqes = mqes.max(pieces + 1);
+                let depth = u32::from(depth).min((mqes - 1) / pieces);
+                let depth = u64::from(depth).min((BYTES_MAX / io_bytes).max(1)) as u16;
+                let wanted = u64::from(io_blocks) * (u64::from(depth) / 2 + 1) + more;
+                let blocks = wanted.min((BYTES_MAX >> block_log2).max(u64::from(io_blocks) + 1));
+                Case {
+                    block_log2,
+                    mdts_log2,
+                    stride,
+                    mqes,
+                    depth,
+                    io_blocks,
+                    blocks,
+                    stepped,
+                    each,
+                    sgl,
+                    seed,
                 }
-            };
-            let io_blocks = io_blocks.min((BYTES_MAX / u64::from(block_bytes)) as u32);
-            let io_bytes = (u64::from(io_blocks) << block_log2).next_multiple_of(4096);
-            let pieces = io_blocks.div_ceil(longest);
-            let mqes = mqes.max(pieces + 1);
-            let depth = u32::from(depth).min((mqes - 1) / pieces);
-            let depth = u64::from(depth).min((BYTES_MAX / io_bytes).max(1)) as u16;
-            let wanted = u64::from(io_blocks) * (u64::from(depth) / 2 + 1) + more;
-            let blocks = wanted.min((BYTES_MAX >> block_log2).max(u64::from(io_blocks) + 1));
-            Case {
-                block_log2,
-                mdts_log2,
-                stride,
-                mqes,
-                depth,
-                io_blocks,
-                blocks,
-                stepped,
-                each,
-                seed,
-            }
-        })
+            },
+        )
 }
 
 fn check(case: &Case) {
@@ -94,6 +107,7 @@ fn check(case: &Case) {
     };
     let mut bench = Bench::new(soft);
     bench.doorbells = if case.each { DoorbellMode::Each } else { DoorbellMode::Batch };
+    bench.sgl = case.sgl;
     let shape = (case.depth, case.io_blocks);
     let mut model = Model::new(&bench, 1, shape, 0..case.blocks, Random(case.seed));
     let io_bytes = u64::from(case.io_blocks) << case.block_log2;
