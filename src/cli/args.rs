@@ -269,7 +269,8 @@ pub struct WorkloadArgs {
     pub rate_process: Option<RateProcess>,
     /// Where random I/O goes: random (everywhere alike), zipf:THETA, pareto:PART, normal:PERCENT,
     /// zoned:IOS/SIZE:… [default: random]. zipf:1.2 has hot blocks all over the range; pareto:0.2 gives
-    /// a fifth of the blocks four fifths of the I/Os; zoned:80/20:20/80 does so by place
+    /// a fifth of the blocks four fifths of the I/Os; zoned:80/20:20/80 does so by place, and
+    /// zoned_abs:80/1g:20/9g by bytes
     #[arg(long, value_name = "HOW", alias = "random_distribution")]
     pub random_distribution: Option<Distribution>,
     /// Each worker's range begins so far behind the one before, and reaches as far as --size says or

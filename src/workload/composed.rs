@@ -51,9 +51,10 @@ impl Composed {
     pub(super) fn new(workload: &Workload, ios: u64) -> Self {
         let rw = workload.rw;
         let fsync = if rw.writes() { workload.fsync } else { 0 };
-        let places = rw
-            .is_random()
-            .then(|| Places::new(&workload.random_distribution, ios, workload.seed).map(Box::new));
+        let places = rw.is_random().then(|| {
+            Places::new(&workload.random_distribution, ios, workload.unit_bytes(), workload.seed)
+                .map(Box::new)
+        });
         let sizes = workload.bssplit.as_ref();
         Self {
             is_random: rw.is_random(),

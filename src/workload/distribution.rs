@@ -5,6 +5,7 @@
 //! where they are. Each draw takes constant time, whatever the number of blocks.
 
 use super::split::weighted;
+use super::units::{format_size, parse_size};
 use rand_core::RngCore;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -31,12 +32,14 @@ pub enum Distribution {
     Normal(u32),
     /// Zones in order: percent of the range, percent of the I/Os.
     Zoned(Vec<(u8, u8)>),
+    /// Zones in order: bytes, percent of the I/Os. What lies behind the last gets none.
+    ZonedAbs(Vec<(u64, u8)>),
 }
 
 /// A distribution that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" is no distribution: {why}; use random, zipf:THETA (as zipf:1.2), pareto:PART (as pareto:0.2), normal:PERCENT (as normal:10) or zoned:IOS/SIZE:… (as zoned:80/20:20/80)"
+    "\"{text}\" is no distribution: {why}; use random, zipf:THETA (as zipf:1.2), pareto:PART (as pareto:0.2), normal:PERCENT (as normal:10) zoned:IOS/SIZE:… (as zoned:80/20:20/80) or zoned_abs:IOS/BYTES:… (as zoned_abs:80/1g:20/9g)"
 )]
 pub struct BadDistribution {
     text: String,
@@ -55,6 +58,11 @@ impl fmt::Display for Distribution {
                 let zones = zones.iter().map(|(size, ios)| format!("{ios}/{size}"));
                 format!("zoned:{}", zones.collect::<Vec<_>>().join(":"))
             }
+            Self::ZonedAbs(zones) => {
+                let zones =
+                    zones.iter().map(|(bytes, ios)| format!("{ios}/{}", format_size(*bytes)));
+                format!("zoned_abs:{}", zones.collect::<Vec<_>>().join(":"))
+            }
         };
         f.pad(&text)
     }
@@ -64,6 +72,19 @@ impl FromStr for Distribution {
     type Err = BadDistribution;
 
     fn from_str(text: &str) -> Result<Self, BadDistribution> {
+        Self::parse(text, |size| parse_size(size).map_err(|error| error.to_string()))
+    }
+}
+
+impl Distribution {
+    /// A distribution whose sizes are read by `size`, which knows suffixes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(
+        text: &str,
+        size: impl Fn(&str) -> Result<u64, String>,
+    ) -> Result<Self, BadDistribution> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let parsed = match name {
             "random" if rest.is_empty() => Ok(Self::Random),
@@ -71,6 +92,7 @@ impl FromStr for Distribution {
             "pareto" => number(rest, 1e6, 0.0, 1.0).map(Self::Pareto),
             "normal" => number(rest, 1e4, 0.0, 100.0).map(Self::Normal),
             "zoned" => zones(rest).map(Self::Zoned),
+            "zoned_abs" => zones_of_bytes(rest, size).map(Self::ZonedAbs),
             _ => Err("this name is not known".to_owned()),
         };
         parsed.map_err(|why| BadDistribution { text: text.to_owned(), why })
@@ -85,20 +107,33 @@ fn number(text: &str, scale: f64, low: f64, high: f64) -> Result<u32, String> {
     scaled.ok_or_else(|| format!("\"{text}\" is no number above {low} and below {high}"))
 }
 
-/// fio's order is I/Os, then size.
+/// fio's order is I/Os, then size; here it is turned around.
+fn turned(text: &str) -> Result<String, String> {
+    let zones = text.split(':').map(|zone| match zone.split_once('/') {
+        Some((ios, size)) => Ok(format!("{size}/{ios}")),
+        None => Err(format!("\"{zone}\" has no IOS/SIZE")),
+    });
+    Ok(zones.collect::<Result<Vec<_>, _>>()?.join(":"))
+}
+
+fn zones_of_bytes(
+    text: &str,
+    size: impl Fn(&str) -> Result<u64, String>,
+) -> Result<Vec<(u64, u8)>, String> {
+    let zones = weighted(&turned(text)?, |bytes| match size(bytes)? {
+        0 => Err(format!("a zone of \"{bytes}\" bytes holds nothing")),
+        bytes => Ok(bytes),
+    })?;
+    let sum = zones.iter().try_fold(0_u64, |sum, (bytes, _)| sum.checked_add(*bytes));
+    sum.map(|_| zones).ok_or_else(|| "its zones are more than 2^64 bytes together".to_owned())
+}
+
 fn zones(text: &str) -> Result<Vec<(u8, u8)>, String> {
-    let turned = text
-        .split(':')
-        .map(|zone| match zone.split_once('/') {
-            Some((ios, size)) => Ok(format!("{size}/{ios}")),
-            None => Err(format!("\"{zone}\" has no IOS/SIZE")),
-        })
-        .collect::<Result<Vec<_>, _>>()?;
     let percent = |size: &str| match size.trim_end_matches('%').parse::<u8>() {
         Ok(percent @ 1..=100) => Ok(percent),
         _ => Err(format!("\"{size}\" is no percentage from 1 to 100")),
     };
-    let zones = weighted(&turned.join(":"), percent)?;
+    let zones = weighted(&turned(text)?, percent)?;
     let sum: u32 = zones.iter().map(|(size, _)| u32::from(*size)).sum();
     if sum != 100 {
         return Err(format!("its zones are {sum} and not 100 percent of the range together"));
@@ -141,9 +176,14 @@ enum Shape {
 }
 
 impl Places {
-    /// Draws of `distribution` from `blocks` (at least one); `None` where every block is alike. The same
-    /// `seed` has the same hot blocks.
-    pub(super) fn new(distribution: &Distribution, blocks: u64, seed: u64) -> Option<Self> {
+    /// Draws of `distribution` from `blocks` (at least one) of `block_bytes`; `None` where every block is
+    /// alike. The same `seed` has the same hot blocks.
+    pub(super) fn new(
+        distribution: &Distribution,
+        blocks: u64,
+        block_bytes: u32,
+        seed: u64,
+    ) -> Option<Self> {
         let blocks = blocks.max(1);
         let part = |millionths: u32| f64::from(millionths) / f64::from(ONE);
         let shape = match distribution {
@@ -151,7 +191,18 @@ impl Places {
             Distribution::Zipf(theta) => Shape::Zipf(Zipf::new(blocks, part(*theta))),
             Distribution::Pareto(h) => Shape::Pareto(part(*h).ln() / (1.0 - part(*h)).ln()),
             Distribution::Normal(deviation) => normal(blocks, part(*deviation))?,
-            Distribution::Zoned(zones) => Shape::Zoned(laid_out(zones, blocks)),
+            Distribution::Zoned(zones) => {
+                let edge = |percent: u64| (u128::from(blocks) * u128::from(percent) / 100) as u64;
+                Shape::Zoned(laid_out(
+                    zones.iter().map(|(of, ios)| (u64::from(*of), *ios)),
+                    edge,
+                    blocks,
+                ))
+            }
+            Distribution::ZonedAbs(zones) => {
+                let edge = |bytes: u64| (bytes / u64::from(block_bytes.max(1))).min(blocks);
+                Shape::Zoned(laid_out(zones.iter().copied(), edge, blocks))
+            }
         };
         let golden = (blocks as f64 * 0.618_033_988_749_895) as u64;
         let stride = (golden.max(1)..).find(|stride| gcd(*stride, blocks) == 1).unwrap_or(1);
@@ -197,16 +248,20 @@ fn normal(blocks: u64, deviation: f64) -> Option<Shape> {
     Some(Shape::Normal(normal, below, inside))
 }
 
-fn laid_out(zones: &[(u8, u8)], blocks: u64) -> Vec<(u64, u64, u64)> {
-    let edge = |percent: u64| (u128::from(blocks) * u128::from(percent) / 100) as u64;
+/// Zones of a size each and percent of the I/Os; `edge` is the block at which so much of the range ends.
+fn laid_out(
+    zones: impl Iterator<Item = (u64, u8)>,
+    edge: impl Fn(u64) -> u64,
+    blocks: u64,
+) -> Vec<(u64, u64, u64)> {
     let (mut ios, mut size) = (0_u64, 0_u64);
-    let zone = |(of_size, of_ios): &(u8, u8)| {
+    let zone = |(of_size, of_ios): (u64, u8)| {
         let first = edge(size).min(blocks - 1);
-        (size, ios) = (size + u64::from(*of_size), ios + u64::from(*of_ios));
+        (size, ios) = (size.saturating_add(of_size), ios + u64::from(of_ios));
         let up_to = (u128::from(u64::MAX) * u128::from(ios.min(100)) / 100) as u64;
         (up_to, first, edge(size).saturating_sub(first).max(1))
     };
-    zones.iter().map(zone).collect()
+    zones.map(zone).collect()
 }
 
 /// From 0 to just below 1.
@@ -291,7 +346,7 @@ mod tests {
     use rand_xoshiro::Xoroshiro128PlusPlus;
 
     fn counts(text: &str, blocks: u64, draws: u32) -> Vec<u64> {
-        let places = Places::new(&text.parse().unwrap(), blocks, 3).unwrap();
+        let places = Places::new(&text.parse().unwrap(), blocks, 4096, 3).unwrap();
         let mut rng = Xoroshiro128PlusPlus::seed_from_u64(5);
         let mut counts = vec![0_u64; blocks as usize];
         (0..draws).for_each(|_| counts[places.next(&mut rng) as usize] += 1);
@@ -325,7 +380,7 @@ mod tests {
 
     #[test]
     fn zipf_over_more_blocks_than_a_table_would_hold() {
-        let places = Places::new(&"zipf:1.1".parse().unwrap(), 1 << 50, 0).unwrap();
+        let places = Places::new(&"zipf:1.1".parse().unwrap(), 1 << 50, 4096, 0).unwrap();
         let mut rng = Xoroshiro128PlusPlus::seed_from_u64(1);
         let mut drawn: Vec<u64> = (0..10_000).map(|_| places.next(&mut rng)).collect();
         assert!(drawn.iter().all(|block| *block < 1 << 50));
@@ -382,8 +437,29 @@ mod tests {
     }
 
     #[test]
+    fn zones_of_bytes_are_where_they_say() {
+        let zones: Distribution = "zoned_abs:60/1m:30/2m:10/1m".parse().unwrap();
+        // 8 MiB in blocks of 4 KiB, of which the last four get none.
+        let places = Places::new(&zones, 2048, 4096, 0).unwrap();
+        let mut rng = Xoroshiro128PlusPlus::seed_from_u64(1);
+        let mut counts = [0_u32; 8];
+        (0..100_000).for_each(|_| counts[(places.next(&mut rng) / 256) as usize] += 1);
+        assert_eq!(counts[4..], [0; 4]);
+        for (found, expected) in counts.into_iter().zip([60_000.0, 15_000.0, 15_000.0, 10_000.0]) {
+            assert!((f64::from(found) / expected - 1.0).abs() < 0.03, "{counts:?}");
+        }
+    }
+
+    #[test]
     fn written_as_read() {
-        for text in ["random", "zipf:1.2", "pareto:0.2", "normal:12.5", "zoned:60/10:40/90"] {
+        for text in [
+            "random",
+            "zipf:1.2",
+            "pareto:0.2",
+            "normal:12.5",
+            "zoned:60/10:40/90",
+            "zoned_abs:60/1m:40/3g",
+        ] {
             let distribution: Distribution = text.parse().unwrap();
             assert_eq!(distribution.to_string(), text);
             let json = serde_json::to_string(&distribution).unwrap();
@@ -400,7 +476,10 @@ mod tests {
             ("zoned:60/10", "60 and not 100"),
             ("zoned:60/10:40/10", "20 and not 100"),
             ("zoned:100", "no IOS/SIZE"),
-            ("zoned_abs:60/10:40/90", "not known"),
+            ("zoned_abs:60/1q:40/90", "no size"),
+            ("zoned_abs:60/0:40/1m", "holds nothing"),
+            ("zoned_abs:60/1m", "60 and not 100"),
+            ("zoned_abs:50/16777215t:50/16777215t", "2^64"),
             ("random:1", "not known"),
         ] {
             let message = text.parse::<Distribution>().unwrap_err().to_string();

@@ -180,6 +180,16 @@ pub enum WorkloadError {
         /// The target's size.
         target_bytes: u64,
     },
+    /// Zones of so many bytes that do not fit.
+    #[error(
+        "--random-distribution {zones}: its zones end past the {range_bytes} bytes of the range; make them smaller, or give them in percent with zoned"
+    )]
+    Zones {
+        /// Asked for.
+        zones: Distribution,
+        /// What --offset and --size leave.
+        range_bytes: u64,
+    },
     /// No room for one I/O of each worker.
     #[error(
         "the range of {range_bytes} bytes has no room for {needed} I/O(s) of {bs}; make --size larger or --bs smaller",
@@ -335,6 +345,10 @@ impl Workload {
                 "an I/O would end inside another one's block; give --bssplit sizes that are multiples of the smallest"
             } else if self.has_own_ranges() && self.numjobs > 1 {
                 "workers whose ranges may overlap would overwrite each other's blocks; leave --offset-increment out: each has a share of its own"
+            } else if self.numjobs > 1
+                && matches!(self.random_distribution, Distribution::ZonedAbs(_))
+            {
+                "workers have a share of the range each, and the zones of zoned_abs are of the whole; give zones in percent (zoned) or one worker"
             } else if unit_bytes < 64 {
                 "a block of less than 64 bytes cannot say what it is; use a larger --bs"
             } else if self.buffers != Buffers::default() {
@@ -407,6 +421,13 @@ impl Workload {
                 bs_bytes: self.bs_bytes,
                 needed,
             });
+        }
+        if let Distribution::ZonedAbs(zones) = &self.random_distribution
+            && self.rw.is_random()
+            && zones.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add) > size_bytes
+        {
+            let zones = self.random_distribution.clone();
+            return Err(WorkloadError::Zones { zones, range_bytes: size_bytes });
         }
         let ios = size_bytes / u64::from(self.unit_bytes().max(1));
         Ok(Span { offset_bytes: first_bytes, ios })

@@ -10,7 +10,7 @@ const BYTES: usize = 16 << 20;
 /// The second comparison has a worker that both drives share.
 const SCRIPT: &str = r#"
     a=$(drive D0 address); b=$(drive D1 address); cd /mnt/out
-    s=0; nvpoll run $a --engine vfio --precondition --json no.json 2>refused || s=$?
+    s=0; nvpoll compare $a --engines vfio --precondition --json no.json 2>refused || s=$?
     echo "refused: $s"; cat refused; test ! -e no.json
     s=0; nvpoll compare $a $b --engines vfio --precondition --destroy-data D0 2>refused || s=$?
     echo "the other one: $s"; cat refused

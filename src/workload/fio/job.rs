@@ -124,7 +124,8 @@ impl Job {
                 self.bssplit = Some(split.map_err(|error| error.to_string())?);
             }
             "random_distribution" => {
-                self.random_distribution = value.parse().map_err(|error| format!("{error}"))?;
+                let distribution = Distribution::parse(value, |size| self.bytes(size));
+                self.random_distribution = distribution.map_err(|error| error.to_string())?;
             }
             "offset_increment" => self.offset_increment = self.amount(value)?,
             "thinktime" => {

@@ -89,7 +89,7 @@ fn what_is_not_followed_is_an_error_with_file_line_and_key() {
         ("bs=4q", 2, "bs=4q: \"4q\" is no number"),
         ("bs=4k,8q", 2, "no number"),
         ("bssplit=4k/50", 2, "50 and not 100"),
-        ("random_distribution=zoned_abs:50/1m:50/2m", 2, "no distribution"),
+        ("random_distribution=zoned_abs:50/1m:40/2m", 2, "90 and not 100"),
         ("thinktime=x", 2, "no time"),
         ("zero_buffers=2", 2, "0 or 1"),
         ("rw=trim", 2, "no access pattern"),
