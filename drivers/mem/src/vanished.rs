@@ -75,9 +75,9 @@ impl Drop for Watch {
 }
 
 fn page_of_ones() -> Result<File, Error> {
+    let name = c"nvpoll: a device that is gone".as_ptr();
     // SAFETY: a constant text that ends in zero, and a flag; the result is checked.
-    let fd =
-        unsafe { libc::memfd_create(c"nvpoll: a device that is gone".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(name, libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(Error::last_os_error());
     }
@@ -108,14 +108,24 @@ fn install() {
 /// system alone.
 extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel hands a handler of SA_SIGINFO a valid siginfo_t, and for SIGBUS it has an address.
-    let address = unsafe { (*info).si_addr() } as usize;
-    if is_watched(address) && replace(address) {
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // Up to 0 it was sent by a process, and has no address.
+    let is_fault = code > 0;
+    if is_fault && is_watched(address) && replace(address) {
         return;
     }
     // The access is repeated, and goes where it would have gone without this.
     if let Some(before) = BEFORE.get() {
         // SAFETY: it is what the kernel itself said was installed.
         unsafe { libc::sigaction(libc::SIGBUS, before, ptr::null_mut()) };
+    }
+    if !is_fault {
+        // What was sent is not repeated by itself, and ends a process.
+        // SAFETY: two calls of the system that may be made in a handler.
+        unsafe {
+            libc::signal(libc::SIGBUS, libc::SIG_DFL);
+            libc::raise(libc::SIGBUS);
+        }
     }
 }
 
@@ -143,4 +153,21 @@ fn replace(address: usize) -> bool {
         )
     };
     mapped != libc::MAP_FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No access is made here, and no signal raised.
+    #[test]
+    fn what_is_watched_is_the_range_and_for_as_long_as_its_owner_is_there() {
+        let start = std::ptr::without_provenance::<u8>(0x7000_0000_0000);
+        let watch = Watch::new(start, 0x3000);
+        let of = |offset: isize| is_watched(0x7000_0000_0000usize.wrapping_add_signed(offset));
+        assert!(of(0) && of(0x2fff));
+        assert!(!of(-1) && !of(0x3000) && !is_watched(0) && !is_watched(1));
+        drop(watch);
+        assert!(!of(0) && !of(0x2fff));
+    }
 }
