@@ -232,7 +232,8 @@ pub struct WorkloadArgs {
     /// unless --rw, --bs, --bssplit or --iodepth is given]
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["rw", "bs", "bssplit", "iodepth"])]
     pub suite: Option<String>,
-    /// read, write, randread, randwrite, rw or randrw
+    /// read, write, randread, randwrite, rw, randrw, trim or randtrim (deallocates; the userspace driver
+    /// alone)
     #[arg(long, value_name = "PATTERN", alias = "readwrite")]
     pub rw: Option<Rw>,
     /// Block size

@@ -11,7 +11,7 @@ use crate::measure::Clock;
 use crate::plan::{Plan, Stack};
 use crate::preflight::{self, Host, Scratch, Subject, TakeOptions, What};
 use crate::report::{Environment, Report, RoundResult, table};
-use crate::run::{Column, Control, HostHands, run_plan};
+use crate::run::{Column, Control, HostHands, run_plan, write_mode};
 use nvpoll_engine::{EngineChoice, EngineKind, KernelOption, KernelOptions, WaitMode};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -256,6 +256,7 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
         }
     }
     check_waiting(plan, columns)?;
+    check_writes(plan, columns)?;
     check_instruments(plan, columns)?;
     check_workers(plan, columns)?;
     check_precondition(plan, columns)?;
@@ -326,6 +327,30 @@ fn check_instruments(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
         wait => Err(Failure::usage(format!(
             "--instruments: the stages are those of a queue that is polled; leave out --wait {wait}"
         ))),
+    }
+}
+
+/// An engine that cannot do what a workload's writes are to do must not run something else.
+fn check_writes(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
+    let Some(workload) = plan.workloads.iter().find(|workload| workload.rw.trims()) else {
+        return Ok(());
+    };
+    let mode = write_mode(workload.rw);
+    let can = |kind: EngineKind| kind.info().writes.contains(&mode);
+    match columns.iter().map(|column| column.kind).find(|kind| !can(*kind)) {
+        None => Ok(()),
+        Some(kind) => {
+            let able: Vec<_> = EngineKind::ALL
+                .iter()
+                .filter(|kind| can(**kind))
+                .map(ToString::to_string)
+                .collect();
+            Err(Failure::usage(format!(
+                "--rw {}: engine {kind} cannot deallocate here; name one that can: {}",
+                workload.rw,
+                able.join(", ")
+            )))
+        }
     }
 }
 

@@ -41,13 +41,13 @@ pub use window::{LaneResult, Window, limits};
 use crate::measure::{
     Clock, CpuUse, CpuWindow, Doorbells, InstrumentsSeen, Recorder, StageRecorder,
 };
-use crate::workload::{Filler, Workload};
+use crate::workload::{Filler, Rw, Workload};
 use instruments::Instrumented;
 use layout::{LanePlan, plan_lanes};
 use merge::merge;
 use nvpoll_engine::{
     Caution, DoorbellMode, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions,
-    Queue, Quirks, Tag, Target, TransportOptions, Visitor,
+    Queue, Quirks, Tag, Target, TransportOptions, Visitor, WriteMode,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -169,6 +169,7 @@ impl Visitor for Measure<'_, '_> {
     fn visit<E: Engine>(self) -> Self::Output {
         let options = |nsid| OpenOptions {
             writable: self.job.workload.rw.writes(),
+            writes: write_mode(self.job.workload.rw),
             namespace: nsid,
             transport: self.job.transport,
             unchecked: false,
@@ -181,6 +182,11 @@ impl Visitor for Measure<'_, '_> {
         memory::check(&plans)?;
         run_lanes(self.job, &engines, &plans, self.control, self.live)
     }
+}
+
+/// What a workload's writes do.
+pub fn write_mode(rw: Rw) -> WriteMode {
+    if rw.trims() { WriteMode::Deallocate } else { WriteMode::Write }
 }
 
 /// What a lane's thread brings back.

@@ -120,7 +120,7 @@ impl Composed {
 pub(super) fn reads_below(workload: &Workload) -> u64 {
     match workload.rw {
         Rw::Read | Rw::RandRead => ALWAYS,
-        Rw::Write | Rw::RandWrite => 0,
+        Rw::Write | Rw::RandWrite | Rw::Trim | Rw::RandTrim => 0,
         Rw::Rw | Rw::RandRw => {
             let percent = u128::from(workload.rwmixread.min(100));
             ((u128::from(ALWAYS) * percent + 50) / 100) as u64

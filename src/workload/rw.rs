@@ -21,12 +21,24 @@ pub enum Rw {
     Rw,
     /// Reads and writes mixed, anywhere.
     RandRw,
+    /// Deallocates in ascending order.
+    Trim,
+    /// Deallocates anywhere.
+    RandTrim,
 }
 
 impl Rw {
     /// All patterns.
-    pub const ALL: [Self; 6] =
-        [Self::Read, Self::Write, Self::RandRead, Self::RandWrite, Self::Rw, Self::RandRw];
+    pub const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::RandRead,
+        Self::RandWrite,
+        Self::Rw,
+        Self::RandRw,
+        Self::Trim,
+        Self::RandTrim,
+    ];
 
     /// The name, as fio has it.
     pub const fn name(self) -> &'static str {
@@ -37,12 +49,14 @@ impl Rw {
             Self::RandWrite => "randwrite",
             Self::Rw => "rw",
             Self::RandRw => "randrw",
+            Self::Trim => "trim",
+            Self::RandTrim => "randtrim",
         }
     }
 
     /// Whether offsets are drawn rather than counted up.
     pub const fn is_random(self) -> bool {
-        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw | Self::RandTrim)
     }
 
     /// Whether both directions occur.
@@ -52,10 +66,15 @@ impl Rw {
 
     /// Whether anything is read.
     pub const fn reads(self) -> bool {
-        !matches!(self, Self::Write | Self::RandWrite)
+        !matches!(self, Self::Write | Self::RandWrite | Self::Trim | Self::RandTrim)
     }
 
-    /// Whether anything is written: the target's data is lost.
+    /// Whether blocks are deallocated in a write's place.
+    pub const fn trims(self) -> bool {
+        matches!(self, Self::Trim | Self::RandTrim)
+    }
+
+    /// Whether anything is written or deallocated: the target's data is lost.
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)
     }
@@ -70,7 +89,7 @@ impl fmt::Display for Rw {
 /// A pattern that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" is no access pattern; use read, write, randread, randwrite, rw (or readwrite) or randrw"
+    "\"{0}\" is no access pattern; use read, write, randread, randwrite, rw (or readwrite), randrw, trim or randtrim"
 )]
 pub struct UnknownRw(String);
 
@@ -105,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_none_is_named_with_the_choices() {
-        for text in ["", "READ", "trim", "randread:4"] {
+        for text in ["", "READ", "trimwrite", "randread:4"] {
             let message = text.parse::<Rw>().unwrap_err().to_string();
             assert!(message.contains(&format!("\"{text}\"")) && message.contains("randrw"));
         }

@@ -142,6 +142,11 @@ pub enum WorkloadError {
     /// Buffers that cannot be made.
     #[error("--buffer-compress-percentage {0}: at most 100 (percent)")]
     Compress(u8),
+    /// Buffers of what moves no data.
+    #[error(
+        "--rw trim and randtrim move no data; leave --zero-buffers, --refill-buffers and --buffer-compress-percentage out"
+    )]
+    Trim,
     /// Content that cannot be checked.
     #[error("--verify: {0}")]
     Verify(&'static str),
@@ -315,6 +320,9 @@ impl Workload {
         {
             return Err(WorkloadError::Bs(bytes));
         }
+        if self.rw.trims() && self.buffers != Buffers::default() {
+            return Err(WorkloadError::Trim);
+        }
         if self.buffers.compress_percentage > 100 {
             return Err(WorkloadError::Compress(self.buffers.compress_percentage));
         }
@@ -340,23 +348,22 @@ impl Workload {
         }
         let unit_bytes = self.unit_bytes().max(1);
         let is_odd = |bytes: u32| !bytes.is_multiple_of(unit_bytes);
-        Err(WorkloadError::Verify(
-            if self.bssplit.as_ref().is_some_and(|split| split.find(is_odd).is_some()) {
-                "an I/O would end inside another one's block; give --bssplit sizes that are multiples of the smallest"
-            } else if self.has_own_ranges() && self.numjobs > 1 {
-                "workers whose ranges may overlap would overwrite each other's blocks; leave --offset-increment out: each has a share of its own"
-            } else if self.numjobs > 1
-                && matches!(self.random_distribution, Distribution::ZonedAbs(_))
-            {
-                "workers have a share of the range each, and the zones of zoned_abs are of the whole; give zones in percent (zoned) or one worker"
-            } else if unit_bytes < 64 {
-                "a block of less than 64 bytes cannot say what it is; use a larger --bs"
-            } else if self.buffers != Buffers::default() {
-                "it fills the buffers by itself; leave --zero-buffers, --refill-buffers and --buffer-compress-percentage out"
-            } else {
-                return Ok(());
-            },
-        ))
+        Err(WorkloadError::Verify(if self.rw.trims() {
+            "what a trim leaves is the drive's to say; leave one of them out"
+        } else if self.bssplit.as_ref().is_some_and(|split| split.find(is_odd).is_some()) {
+            "an I/O would end inside another one's block; give --bssplit sizes that are multiples of the smallest"
+        } else if self.has_own_ranges() && self.numjobs > 1 {
+            "workers whose ranges may overlap would overwrite each other's blocks; leave --offset-increment out: each has a share of its own"
+        } else if self.numjobs > 1 && matches!(self.random_distribution, Distribution::ZonedAbs(_))
+        {
+            "workers have a share of the range each, and the zones of zoned_abs are of the whole; give zones in percent (zoned) or one worker"
+        } else if unit_bytes < 64 {
+            "a block of less than 64 bytes cannot say what it is; use a larger --bs"
+        } else if self.buffers != Buffers::default() {
+            "it fills the buffers by itself; leave --zero-buffers, --refill-buffers and --buffer-compress-percentage out"
+        } else {
+            return Ok(());
+        }))
     }
 
     /// Whether it fits a target of `target_bytes` in blocks of `block_bytes`, and where the first

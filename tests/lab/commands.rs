@@ -1,6 +1,37 @@
 //! The rarer commands on QEMU's controller, through VFIO; and what identify says, through both drivers.
 
 use crate::machine::{self, Lab};
+use std::fs;
+
+/// Half of the drive is trimmed, and the host sees that half as zeroes and the other as it was.
+#[test]
+fn trims_deallocate_what_they_name_and_need_leave() {
+    const HALF: usize = 8 << 20;
+    let lab = Lab::new();
+    let image = lab.path("image");
+    fs::write(&image, vec![0x5a; 2 * HALF]).unwrap();
+    let lab = lab.drive(&format!("serial=D0,image={},mdts=3", image.display()));
+    let ran = lab.sh(
+        "a=$(drive D0 address); n=$(drive D0 node); s=0; e='--iodepth 4 --number-ios 32'; t=\"--rw trim --bs 256k $e\"
+         nvpoll run $n $t --engine io_uring --destroy-data D0 || s=$?; echo \"kernel $s\"
+         nvpoll bind $n; s=0; nvpoll run $a $t || s=$?; echo \"no leave $s\"
+         nvpoll run $a $t --size 50% --destroy-data D0
+         nvpoll run $a --rw randtrim --bs 4k $e --size 50% --destroy-data D0
+         nvpoll unbind --all",
+    );
+    ran.is_fine();
+    let said = |words: &str| {
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(all.contains(words), "{words:?} was not said");
+    };
+    said("kernel 2");
+    said("engine io_uring cannot deallocate here");
+    said("no leave 3");
+    let image = fs::read(&image).unwrap();
+    assert!(image[..HALF].iter().all(|byte| *byte == 0), "what was trimmed");
+    assert!(image[HALF..].iter().all(|byte| *byte == 0x5a), "what was not");
+    println!("checked: 32 trims of 256 KiB, leave asked for, the other half untouched");
+}
 
 #[test]
 fn the_rarer_commands_do_what_they_say() {

@@ -36,7 +36,7 @@ mod waiting;
 pub mod windows;
 
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
-pub use nvpoll_nvme::{DoorbellMode, Quirks};
+pub use nvpoll_nvme::{DoorbellMode, Quirks, WriteMode};
 pub use nvpoll_pci::soft::SoftOptions;
 pub use nvpoll_pci::{IommuInterface, NumaPolicy, TransportOptions, WaitMode};
 pub use options::{BadEngine, EngineChoice, KernelOption, KernelOptions};
@@ -76,6 +76,8 @@ impl fmt::Display for Target {
 pub struct OpenOptions {
     /// Writes will be sent. Without it a target is opened so that none can be.
     pub writable: bool,
+    /// What a write does; one of the engine's [`EngineInfo::writes`].
+    pub writes: WriteMode,
     /// Namespace identifier, for engines that speak NVMe themselves.
     pub namespace: u32,
     /// How a PCI function is reached.
@@ -92,6 +94,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             writable: false,
+            writes: WriteMode::Write,
             namespace: 1,
             transport: TransportOptions::default(),
             quirks: None,
@@ -287,6 +290,8 @@ pub struct EngineInfo {
     pub options: &'static [KernelOption],
     /// The ways of waiting that a user may choose from; none where there is no choice.
     pub waits: &'static [WaitMode],
+    /// What it can do in a write's place, writing included.
+    pub writes: &'static [WriteMode],
 }
 
 /// Something that speaks against an engine's figures, for the row's marks.
@@ -328,6 +333,13 @@ impl EngineInfo {
         }
         false
     }
+}
+
+impl EngineInfo {
+    /// What an engine can that only writes.
+    pub const WRITES: &'static [WriteMode] = &[WriteMode::Write];
+    /// What an engine can that also deallocates.
+    pub const WRITES_AND_TRIMS: &'static [WriteMode] = &[WriteMode::Write, WriteMode::Deallocate];
 }
 
 /// Why an engine could not do what was asked.

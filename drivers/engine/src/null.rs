@@ -31,6 +31,7 @@ impl Engine for Null {
         polls: false,
         depth_max: None,
         waits: &[],
+        writes: EngineInfo::WRITES_AND_TRIMS,
         options: &[],
     };
 

@@ -30,6 +30,7 @@ impl Engine for Psync {
         polls: false,
         depth_max: Some(1),
         waits: &[],
+        writes: EngineInfo::WRITES,
         options: &[KernelOption::Iopoll, KernelOption::Buffered],
     };
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use nvpoll_nvme::{
     Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError,
-    QueuePair,
+    QueuePair, WriteMode,
 };
 use nvpoll_pci::Function;
 use nvpoll_pci::soft::SoftFunction;
@@ -68,6 +68,7 @@ impl Openable for SoftFunction {
         depth_max: None,
         options: &[KernelOption::Doorbell, KernelOption::Sgl],
         waits: &WITHOUT_INTERRUPTS,
+        writes: EngineInfo::WRITES_AND_TRIMS,
     };
 
     fn available() -> Result<(), EngineError> {
@@ -91,6 +92,7 @@ impl Openable for VfioFunction {
         depth_max: None,
         options: &[KernelOption::Doorbell, KernelOption::Sgl],
         waits: &WaitMode::ALL,
+        writes: EngineInfo::WRITES_AND_TRIMS,
     };
 
     fn available() -> Result<(), EngineError> {
@@ -114,6 +116,7 @@ impl Openable for UioFunction {
         depth_max: None,
         options: &[KernelOption::Doorbell, KernelOption::Sgl],
         waits: &WITHOUT_INTERRUPTS,
+        writes: EngineInfo::WRITES_AND_TRIMS,
     };
 
     fn available() -> Result<(), EngineError> {
@@ -176,6 +179,7 @@ pub struct Userspace<F: Function> {
     doorbells: DoorbellMode,
     sgl: bool,
     unchecked: bool,
+    writes: WriteMode,
 }
 
 impl<F: Function> Userspace<F> {
@@ -206,8 +210,8 @@ impl<F: Openable> Engine for Userspace<F> {
         let namespace = controller.namespace(options.namespace).map_err(failed)?;
         let doorbells = options.kernel.doorbell.unwrap_or_default();
         let (sgl, unchecked) = (options.kernel.sgl, options.unchecked);
-        let writable = options.writable;
-        Ok(Self { controller, namespace, writable, wait, doorbells, sgl, unchecked })
+        let OpenOptions { writable, writes, .. } = *options;
+        Ok(Self { controller, namespace, writable, wait, doorbells, sgl, unchecked, writes })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -247,6 +251,10 @@ impl<F: Openable> Engine for Userspace<F> {
             ("volatile write cache", cache),
         ];
         facts.extend(metadata);
+        if self.writes == WriteMode::Deallocate {
+            let command = "Dataset Management (deallocate), one range a command".to_owned();
+            facts.push(("trims by", command));
+        }
         facts.extend(self.controller.function().dma().placement().map(|text| ("memory", text)));
         if !self.controller.quirks().is_empty() {
             facts.push(("quirks", self.controller.quirks().to_string()));
@@ -277,6 +285,7 @@ impl<F: Openable> Engine for Userspace<F> {
             doorbells: self.doorbells,
             sgl: self.sgl,
             unchecked: self.unchecked,
+            writes: self.writes,
         };
         let pair = QueuePair::new(&self.controller, &self.namespace, options).map_err(failed)?;
         Ok(UserspaceQueue {

@@ -4,9 +4,9 @@
 //! Read it in this order: [`Controller::open`] (how a controller comes up and goes down), the admin
 //! queue in `admin.rs` (one command at a time, every wait bounded), then [`QueuePair`] (the hot
 //! path: `push`, `kick`, `reap`), with `slots.rs` (which command a completion ends) and `prp.rs` (how
-//! a buffer is told to the device). The rarer commands are in `commands`, for another evening. Everything is
-//! generic over the transport, [`nvpoll_pci::Function`], and contains no unsafe code: memory that
-//! the device shares is `nvpoll-mem`'s.
+//! a buffer is told to the device). The rarer commands are in `commands`, for another evening.
+//! Everything is generic over the transport, [`nvpoll_pci::Function`], and contains no unsafe code:
+//! memory that the device shares is `nvpoll-mem`'s.
 //!
 //! Sections are cited as in the NVM Express Base Specification 1.4.
 //!
@@ -38,7 +38,7 @@ pub use controller::{Controller, Options};
 pub use error::{NvmeError, ProtocolError};
 pub use metadata::{Metadata, MetadataPlace};
 pub use namespace::Namespace;
-pub use queue::{DoorbellMode, Io, PairOptions, Posted, QueuePair, Rejected};
+pub use queue::{DoorbellMode, Io, PairOptions, Posted, QueuePair, Rejected, WriteMode};
 pub use quirks::{KnownQuirk, Quirks};
 
 /// The driver's named limits.

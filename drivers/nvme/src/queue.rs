@@ -13,8 +13,10 @@
 
 mod alone;
 mod each;
+mod trim;
 
 pub use each::DoorbellMode;
+pub use trim::WriteMode;
 
 use crate::controller::NotCreated;
 use crate::data::Pointers;
@@ -26,6 +28,7 @@ use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
 use nvpoll_pci::{Function, Interrupt};
 use nvpoll_spec::{NvmOpcode, Status, reg};
 use std::sync::Arc;
+use trim::Ranges;
 
 /// The queue pair that is asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +43,8 @@ pub struct PairOptions {
     pub sgl: bool,
     /// Reads deliver blocks whose protection information is not right, too.
     pub unchecked: bool,
+    /// What a write does.
+    pub writes: WriteMode,
 }
 
 /// One I/O, in the namespace's units.
@@ -110,6 +115,8 @@ pub struct QueuePair<F: Function> {
     buffers: DmaBuf,
     pointers: Pointers,
     metadata: Option<MetadataLane>,
+    /// Where writes deallocate.
+    ranges: Option<Ranges>,
     controller: Arc<Controller<F>>,
 }
 
@@ -146,7 +153,7 @@ impl<F: Function> QueuePair<F> {
         namespace: &Namespace,
         layout: &Layout,
         qid: u16,
-        PairOptions { doorbells, sgl, unchecked, .. }: PairOptions,
+        PairOptions { doorbells, sgl, unchecked, writes, .. }: PairOptions,
     ) -> Result<Self, NotCreated> {
         let Layout { tags, pieces_max, stride, entries, .. } = *layout;
         let buffers = controller.buffer(usize::from(tags) * stride)?;
@@ -159,6 +166,8 @@ impl<F: Function> QueuePair<F> {
             MetadataLane::new(metadata, !unchecked, tags, layout.io_blocks, allocate)
         });
         let metadata = metadata.transpose()?;
+        let trims = writes == WriteMode::Deallocate;
+        let ranges = trims.then(|| Ranges::new(controller, tags)).transpose()?;
         let unfit =
             || controller.limit(format!("a queue of {entries} entries does not fit its memory"));
         let ring = |entry_bytes: usize| controller.buffer(entries as usize * entry_bytes);
@@ -170,7 +179,8 @@ impl<F: Function> QueuePair<F> {
         let prps = (0..tags * pieces_max).map(|slot| layout.pointer(slot, &buffers, &pointers));
         let slots = Slots::new(qid, layout.slot_mask, prps);
         let cut = if pieces_max > 1 { tags } else { 0 };
-        let whole_lbas = layout.whole_lbas(namespace);
+        // Where a write is no write, no I/O goes the short way.
+        let whole_lbas = if trims { 0 } else { layout.whole_lbas(namespace) };
         let is_batch = doorbells == DoorbellMode::Batch;
         // The last step that can fail: from here on the device knows the memory, and dropping the
         // pair takes it back.
@@ -208,6 +218,7 @@ impl<F: Function> QueuePair<F> {
             buffers,
             pointers,
             metadata,
+            ranges,
             controller: Arc::clone(controller),
         })
     }
@@ -267,6 +278,9 @@ impl<F: Function> QueuePair<F> {
             && lba.checked_add(u64::from(blocks)).is_some_and(|end| end <= self.blocks);
         if !inside {
             return Err(Rejected);
+        }
+        if self.ranges.is_some() && opcode == NvmOpcode::WRITE {
+            return self.push_trim(tag, lba, blocks);
         }
         if self.pieces_max > 1 {
             return self.push_pieces(tag, Io { opcode, lba, blocks });
@@ -502,6 +516,7 @@ impl<F: Function> Drop for QueuePair<F> {
         self.controller.retire([self.completions.memory()]);
         self.controller.retire(self.pointers.memory());
         self.controller.retire(self.metadata.as_ref().and_then(MetadataLane::memory));
+        self.controller.retire(self.ranges.as_ref().map(Ranges::memory));
     }
 }
 

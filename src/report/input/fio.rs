@@ -80,6 +80,7 @@ fn row(jobs: &[Job]) -> Result<InputRow, String> {
     let task = task(first)?;
     let directions: &[(Direction, &str)] = match task.side() {
         Direction::Reads => &[(Direction::Reads, "read")],
+        Direction::Writes if task.rw.trims() => &[(Direction::Writes, "trim")],
         Direction::Writes => &[(Direction::Writes, "write")],
         Direction::Mixed => &[(Direction::Reads, "read"), (Direction::Writes, "write")],
     };
@@ -145,8 +146,13 @@ fn task(job: &Job) -> Result<Task, String> {
     let (pattern, modifier) = rw.split_once(':').map_or((rw, None), |(rw, more)| (rw, Some(more)));
     let rw: Rw = pattern.parse().map_err(|error| at(format!("rw={pattern}: {error}")))?;
     let bs = job.option("bs").unwrap_or("4k");
-    let own = bs.split(',').nth(usize::from(rw.writes() && !rw.is_mixed()));
-    let of = own.filter(|part| !part.is_empty()).or_else(|| bs.split(',').next()).unwrap_or(bs);
+    let nth = |place| bs.split(',').nth(place).filter(|part: &&str| !part.is_empty());
+    let own = match rw {
+        // One that is not given is that of writes.
+        _ if rw.trims() => nth(2).or_else(|| nth(1)),
+        _ => nth(usize::from(rw.writes() && !rw.is_mixed())),
+    };
+    let of = own.or_else(|| bs.split(',').next()).unwrap_or(bs);
     let bytes =
         crate::workload::units::parse_size(of).ok().and_then(|bytes| u32::try_from(bytes).ok());
     let bytes = bytes

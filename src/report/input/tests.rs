@@ -170,7 +170,8 @@ fn fio_is_told_what_is_wrong_with_it() {
     assert!(fio("").contains("has no row"));
     assert!(fio("{}").contains("no \"jobname\""));
     assert!(
-        fio(r#"{"jobname": "j", "job options": {"rw": "trim"}}"#).contains("job \"j\": rw=trim")
+        fio(r#"{"jobname": "j", "job options": {"rw": "trimwrite"}}"#)
+            .contains("job \"j\": rw=trimwrite")
     );
     assert!(
         fio(r#"{"jobname": "j", "job options": {"rw": "read", "bs": "x"}}"#)

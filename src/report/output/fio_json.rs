@@ -113,6 +113,7 @@ fn job(merged: &Merged, block: &Block, row: &Figures, group: usize) -> Value {
     }
     unknown.sort();
     unknown.dedup();
+    let trims = block.workload.rw.trims();
     json!({
         "jobname": format!("{}: {}", row.stack, block.title),
         "groupid": group,
@@ -121,8 +122,8 @@ fn job(merged: &Merged, block: &Block, row: &Figures, group: usize) -> Value {
         "elapsed": elapsed_s.ceil(),
         "job options": options(block, row, numjobs),
         "read": read,
-        "write": write,
-        "trim": empty(),
+        "write": if trims { empty() } else { write.clone() },
+        "trim": if trims { write } else { empty() },
         "sync": { "total_ios": 0, "lat_ns": latency(None) },
         "job_runtime": (elapsed_s * 1e3).round(),
         "usr_cpu": usr_cpu,

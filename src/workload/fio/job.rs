@@ -38,6 +38,8 @@ pub(super) struct Job {
     rate_iops: Option<u32>,
     rate_process: RateProcess,
     bssplit: Option<BsSplit>,
+    /// Of trims, where they have a size of their own.
+    trim_bytes: Option<u32>,
     random_distribution: Distribution,
     offset_increment: Amount,
     thinktime_us: u64,
@@ -82,6 +84,7 @@ impl Default for Job {
             rate_iops: None,
             rate_process: RateProcess::Linear,
             bssplit: None,
+            trim_bytes: None,
             random_distribution: Distribution::Random,
             offset_increment: Amount::default(),
             thinktime_us: 0,
@@ -336,6 +339,7 @@ impl Job {
                 "size={size} and filesize={filesize} differ; nvpoll's size is the stretch that is used"
             ));
         }
+        let own = self.trim_bytes.filter(|_| self.rw.trims());
         let workload = Workload {
             name: self.name.clone(),
             numjobs: self.numjobs,
@@ -352,9 +356,9 @@ impl Job {
             thinktime_blocks: self.thinktime_blocks,
             buffers: self.buffers,
             verify: self.verify,
-            ..Workload::new(self.rw, self.bs_bytes, self.iodepth)
+            ..Workload::new(self.rw, own.unwrap_or(self.bs_bytes), self.iodepth)
         }
-        .split(self.bssplit.clone());
+        .split(self.bssplit.clone().filter(|_| own.is_none()));
         workload.check().map_err(|error| error.to_string())?;
         Ok(workload)
     }
@@ -393,10 +397,7 @@ impl Job {
         let mut sizes = value.split(',').filter(|part| !part.is_empty());
         let read = size(sizes.next().unwrap_or_default())?;
         let write = sizes.next().map(size).transpose()?.unwrap_or(read);
-        // The third is of trims, which there are none of.
-        if let Some(trim) = sizes.next() {
-            size(trim)?;
-        }
+        self.trim_bytes = sizes.next().map(size).transpose()?;
         self.bs_bytes = read.max(write);
         self.bssplit = (read != write).then(|| BsSplit::sizes(read, write));
         Ok(())

@@ -76,6 +76,8 @@ fn sizes_places_times_and_buffers() {
     let split = one("rw=read\nbssplit=1kib/50:4k/50").unwrap().bssplit.unwrap();
     assert_eq!((split.bytes_min(), split.bytes_max()), (1000, 4096));
     assert_eq!(one("rw=read\nbs=4k,4k").unwrap().bssplit, None);
+    let trims = one("rw=randtrim\nbs=4k,8k,1m").unwrap();
+    assert_eq!((trims.rw, trims.bs_bytes, trims.bssplit), (Rw::RandTrim, 1 << 20, None));
 }
 
 #[test]
@@ -92,7 +94,7 @@ fn what_is_not_followed_is_an_error_with_file_line_and_key() {
         ("random_distribution=zoned_abs:50/1m:40/2m", 2, "90 and not 100"),
         ("thinktime=x", 2, "no time"),
         ("zero_buffers=2", 2, "0 or 1"),
-        ("rw=trim", 2, "no access pattern"),
+        ("rw=trimwrite", 2, "no access pattern"),
         ("rw=randread:8", 2, "no access pattern"),
         ("rwmixread=101", 2, "0 to 100"),
         ("iodepth=99999999999", 2, "too large"),

@@ -277,7 +277,8 @@ def _block_graph(arguments, drive, nsid):
         nodes.append({"node-name": f"{base}-speed", "driver": "throttle", "throttle-group": drive.throttle_group,
                       "file": nodes[-1]["node-name"]})
     for node in nodes:
-        arguments += ["-blockdev", json.dumps(node)]
+        # Each node that does not pass discards on keeps them to itself.
+        arguments += ["-blockdev", json.dumps({"discard": "unmap", **node})]
     return nodes[-1]["node-name"]
 
 

@@ -45,6 +45,7 @@ impl Engine for IoUring {
         polls: false,
         depth_max: Some(ENTRIES_MAX),
         waits: &[],
+        writes: EngineInfo::WRITES,
         options: &KernelOption::OF_KERNEL,
     };
 

@@ -52,6 +52,7 @@ impl Engine for IoUringCmd {
         polls: false,
         depth_max: Some(super::abi::ENTRIES_MAX),
         waits: &[],
+        writes: EngineInfo::WRITES,
         options: &[
             KernelOption::Iopoll,
             KernelOption::HybridIopoll,

@@ -60,6 +60,7 @@ impl Engine for Libaio {
         polls: false,
         depth_max: Some(DEPTH_MAX),
         waits: &[],
+        writes: EngineInfo::WRITES,
         options: &[KernelOption::Batch, KernelOption::Buffered],
     };
 

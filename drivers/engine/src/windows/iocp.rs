@@ -40,6 +40,7 @@ impl<C: Calls + Default> Engine for PortEngine<C> {
         polls: false,
         depth_max: Some(DEPTH_MAX),
         waits: &[],
+        writes: EngineInfo::WRITES,
         options: &[],
     };
 

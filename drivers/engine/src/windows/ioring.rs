@@ -77,6 +77,7 @@ impl<C: Calls + Default, R: RingTable> Engine for RingEngine<C, R> {
         polls: false,
         depth_max: Some(DEPTH_MAX),
         waits: &[],
+        writes: EngineInfo::WRITES,
         options: &[],
     };
 

@@ -16,6 +16,7 @@ mod queues;
 mod quirks;
 mod support;
 mod transfer;
+mod trim;
 
 mod fake;
 mod spy;

@@ -2,7 +2,7 @@
 
 use crate::spy::{Log, Spy};
 use nvpoll_nvme::{
-    Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, QueuePair,
+    Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, QueuePair, WriteMode,
 };
 use nvpoll_pci::soft::SoftFunction;
 use nvpoll_soft::{SoftController, SoftOptions};
@@ -31,6 +31,8 @@ pub struct Bench {
     /// Of the pairs that are made.
     pub doorbells: DoorbellMode,
     pub sgl: bool,
+    /// What writes of the pairs that are made do.
+    pub writes: WriteMode,
 }
 
 impl Bench {
@@ -45,7 +47,15 @@ impl Bench {
         let namespace = controller.namespace(1).unwrap();
         log.take_events();
         log.take_commands(0);
-        Self { controller, namespace, log, soft, doorbells: DoorbellMode::Batch, sgl: false }
+        Self {
+            controller,
+            namespace,
+            log,
+            soft,
+            doorbells: DoorbellMode::Batch,
+            sgl: false,
+            writes: WriteMode::Write,
+        }
     }
 
     pub fn pair(&self, depth: u16, io_blocks: u32) -> Pair {
@@ -62,6 +72,7 @@ impl Bench {
                 io_bytes,
                 doorbells: self.doorbells,
                 sgl: self.sgl,
+                writes: self.writes,
                 ..PairOptions::default()
             },
         )
