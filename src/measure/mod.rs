@@ -8,6 +8,7 @@
 //! It decides nothing about what is run and when: windows, rounds and their order are the run's. It
 //! prints nothing. It never makes up a figure: what could not be read is `None`, not 0.
 
+mod accounts;
 mod clock;
 mod cpu;
 mod errors;
@@ -19,6 +20,7 @@ mod stages;
 mod stats;
 mod steady;
 
+pub use accounts::{Accounts, AccountsWindow, Meters};
 pub use clock::Clock;
 pub use cpu::{CpuUse, CpuWindow};
 pub use errors::{ERROR_KINDS_MAX, ErrorKind, ErrorTally, FIRST_OFFSETS_MAX};

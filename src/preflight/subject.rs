@@ -2,6 +2,8 @@
 
 use super::system::{self, Host};
 use crate::failure::Failure;
+#[cfg(target_os = "linux")]
+use crate::report::PcieLink;
 use crate::report::{Drive as ReportDrive, DriveKind};
 use nvpoll_engine::{EngineKind, SoftOptions, Target};
 #[cfg(target_os = "linux")]
@@ -249,9 +251,24 @@ impl Subject {
             report.serial = recorded(&drive.serial, record.map(|record| &record.serial));
             report.firmware = recorded(&drive.firmware, record.map(|record| &record.firmware));
             report.numa_node = drive.numa_node;
+            report.link = link(drive);
         }
         report
     }
+}
+
+/// The link of a drive, where the system says how it is and how it could be.
+#[cfg(target_os = "linux")]
+fn link(drive: &Drive) -> Option<PcieLink> {
+    let (now, most) = (drive.link_now?, drive.link_max?);
+    // Rates are a few GT/s: no rounding, and nothing is cut off.
+    let mt_s = |gts: f64| (gts * 1000.0) as u32;
+    Some(PcieLink {
+        mt_s: mt_s(now.speed_gts),
+        lanes: now.width,
+        mt_s_max: mt_s(most.speed_gts),
+        lanes_max: most.width,
+    })
 }
 
 /// Targets that are no device of this machine.

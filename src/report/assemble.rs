@@ -1,5 +1,6 @@
 //! From rounds to rows.
 
+use super::drive_state;
 use super::environment::Environment;
 use super::marks::{self, Mark};
 use super::model::{
@@ -8,11 +9,12 @@ use super::model::{
 };
 use super::stages;
 use crate::measure::{
-    CpuUse, Direction, Doorbells, ErrorTally, InstrumentsSeen, Interval, Recorder, Steadiness,
-    mean_interval, ratio, resolution,
+    Accounts, CpuUse, Direction, Doorbells, ErrorTally, InstrumentsSeen, Interval, Recorder,
+    Steadiness, mean_interval, ratio, resolution,
 };
 use crate::run::Verified;
 use crate::workload::Workload;
+use nvpoll_engine::Condition;
 use std::collections::BTreeMap;
 
 /// What a round ran on, and how.
@@ -58,6 +60,11 @@ pub struct RoundResult {
     pub elapsed_s: f64,
     /// Processor use in it.
     pub cpu: CpuUse,
+    /// What else was used in it; `None` where nothing was measured.
+    pub accounts: Option<Accounts>,
+    /// The state of each drive before and after it, in the order of `ran.drives`; empty where nothing was
+    /// measured.
+    pub conditions: Vec<[Condition; 2]>,
     /// I/Os in flight, mean over the window, counted over all workers; `None` when not counted.
     pub in_flight_mean: Option<f64>,
     /// Looks at the completion queue; `None` where the engine does not poll.
@@ -236,6 +243,8 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
         bw_bytes: merged.interval(|round| round.bw_bytes(None)),
         lat_ns: lat_ns(&merged.recorder, None, merged.ns_per_tick),
         cpu: merged.cpu(),
+        accounts: merged.accounts(),
+        drive_states: drive_state::of(&merged.rounds),
         in_flight_mean: merged.weighted(|round| round.in_flight_mean),
         in_flight_asked: first.in_flight_asked(),
         steady: merged.steadiness(),
@@ -326,6 +335,12 @@ impl<'a> Merged<'a> {
             ns_per_io: None,
         }
         .per(self.recorder.count_all())
+    }
+
+    fn accounts(&self) -> Option<Accounts> {
+        let all: Option<Vec<&Accounts>> =
+            self.rounds.iter().map(|round| round.accounts.as_ref()).collect();
+        Accounts::sum(all?.into_iter())
     }
 
     fn polls(&self) -> Option<Polls> {

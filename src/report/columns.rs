@@ -1,5 +1,6 @@
 //! Which columns the table has, how wide they are, and which go when there is no room.
 
+use super::accounts::Account;
 use super::figures::{gib_s, part, percent, rate, significant, time};
 use super::model::{LatNs, Percentiles};
 use crate::measure::{Interval, Ratio};
@@ -65,6 +66,7 @@ pub(super) struct Line {
     pub machine_pct: Option<f64>,
     pub ns_per_io: Option<f64>,
     pub in_flight: Option<f64>,
+    pub accounts: Vec<Account>,
     pub ratio: Option<Ratio>,
     /// The others' ratios are to this one.
     pub is_base: bool,
@@ -99,6 +101,13 @@ impl Line {
     fn ratio_interval(&self) -> Option<String> {
         let [low, high] = self.ratio?.ci95?;
         Some(format!("{} to {}", part(low), part(high)))
+    }
+
+    /// An account by the I/O, both kinds of it together where it has two.
+    fn account(&self, names: &[&str]) -> Option<String> {
+        let of = |name: &&str| self.accounts.iter().find(|account| account.name == *name)?.per_io;
+        let sum: Option<f64> = names.iter().map(of).sum();
+        Some(significant(sum?, 3))
     }
 
     fn on(&self) -> Option<String> {
@@ -151,6 +160,12 @@ pub(super) fn columns(blocks: &[Block]) -> Vec<Column> {
         Column::new(CPU, 8, |line| Some(format!("{:.1}", line.machine_pct?))),
         Column::new(CPU_PER_IO, 3, |line| Some(time(line.ns_per_io?))),
         Column::new("in flight", 2, |line| Some(significant(line.in_flight?, 3))),
+        Column::new("µJ/IO", 0, |line| line.account(&["Energy per I/O, processors"])),
+        Column::new("cycles/IO", 0, |line| {
+            line.account(&["Cycles per I/O, user", "Cycles per I/O, kernel"])
+        }),
+        Column::new("irqs/IO", 0, |line| line.account(&["Interrupts per I/O, machine"])),
+        Column::new("switches/IO", 0, |line| line.account(&["Context switches per I/O, machine"])),
         Column::new(RATIO, STAYS, Line::ratio),
         Column::new("95 %", 5, Line::ratio_interval),
         Column::new(ON, 11, Line::on).left(),

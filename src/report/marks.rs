@@ -1,6 +1,7 @@
 //! What speaks against a figure, as a word for programs and a sentence for people.
 
 use super::environment::Machine;
+use super::figures::significant;
 use super::model::{Drive, DriveKind, Row};
 use crate::measure::LittlesLaw;
 use crate::workload::RateProcess;
@@ -18,6 +19,12 @@ const RATE_OFF_MAX: f64 = 0.01;
 
 /// A row is marked when its mean latency is more than this part of a round.
 const EDGE_PART_MAX: f64 = 0.01;
+
+/// A row is marked when the workers' processors moved their frequency by more than this part.
+const FREQUENCY_MOVED_MAX: f64 = 0.05;
+
+/// A row is marked when other programs kept more of one processor busy than this part.
+const OTHERS_BUSY_MAX: f64 = 0.1;
 
 /// A percentile of the table that fewer I/Os than this lie beyond is marked.
 const BEYOND_MIN: u64 = 10;
@@ -88,6 +95,20 @@ pub enum MarkKind {
     NotWindows,
     /// The stages of each I/O were timed, which costs something.
     Instruments,
+    /// Writes below the unit in which the drive writes.
+    BelowWriteUnit,
+    /// The drive's PCIe link is slower than it could be.
+    PcieLink,
+    /// The drive was hot.
+    DriveHot,
+    /// The drive slowed itself down.
+    DriveThrottled,
+    /// The drive says that it fails.
+    DriveWarns,
+    /// The workers' processors changed their frequency.
+    FrequencyMoved,
+    /// Other programs kept processors busy.
+    OtherPrograms,
     /// One that another version made.
     #[serde(untagged)]
     Other(String),
@@ -111,10 +132,25 @@ impl Mark {
 
 /// What the machine says against a whole result.
 pub(super) fn of_machine(machine: &Machine) -> Vec<Mark> {
-    let text = |version: &String| {
-        format!("Wine, not Windows: Wine {version} stood in, whose speed says nothing of Windows'")
-    };
-    machine.wine.iter().map(|version| Mark::new(MarkKind::NotWindows, text(version))).collect()
+    let wine = machine.wine.as_ref().map(|version| {
+        let text = format!(
+            "Wine, not Windows: Wine {version} stood in, whose speed says nothing of Windows'"
+        );
+        Mark::new(MarkKind::NotWindows, text)
+    });
+    let virtual_machine = (machine.virtual_machine == Some(true)).then(|| {
+        let text = "measured in a virtual machine: its host's other work and its interrupts' way are part \
+                    of every figure";
+        Mark::new(MarkKind::VirtualMachine, text)
+    });
+    let governor = machine.governor.as_ref().filter(|governor| *governor != "performance");
+    let governor = governor.map(|governor| {
+        let text = format!(
+            "the frequency governor was {governor}: the processors' speed may have moved with the load"
+        );
+        Mark::new(MarkKind::Governor, text)
+    });
+    [wine, virtual_machine, governor].into_iter().flatten().collect()
 }
 
 /// What a row's own figures say against it.
@@ -122,7 +158,9 @@ pub(super) fn of_row(row: &Row) -> Vec<Mark> {
     [incomplete(row), errors(row), littles_law(row), depth(row), rate(row), short_run(row)]
         .into_iter()
         .chain([few_samples(row), super::stages::mark(row), not_steady(row), window_edges(row)])
+        .chain([frequency_moved(row), other_programs(row)])
         .flatten()
+        .chain(super::drive_state::marks(row))
         .chain(stand_ins(&row.drives))
         .collect()
 }
@@ -245,6 +283,29 @@ fn window_edges(row: &Row) -> Option<Mark> {
     (part.is_finite() && part > EDGE_PART_MAX).then(|| Mark::new(MarkKind::WindowEdges, text))
 }
 
+fn frequency_moved(row: &Row) -> Option<Mark> {
+    let [low, high] = row.accounts.as_ref()?.frequency_mhz?;
+    let text = format!(
+        "the workers' processors ran at {low} to {high} MHz while this was measured: set the governor to \
+         performance, or give them time to warm up (--ramp-time)"
+    );
+    let moved = f64::from(high) / f64::from(low.max(1)) - 1.0;
+    (moved > FREQUENCY_MOVED_MAX).then(|| Mark::new(MarkKind::FrequencyMoved, text))
+}
+
+fn other_programs(row: &Row) -> Option<Mark> {
+    let accounts = row.accounts.as_ref()?;
+    let busy = accounts.others_busy_s? / row.elapsed_s;
+    let most = accounts.busiest_other.as_ref();
+    let most = most.map_or_else(String::new, |name| format!(" ({name} most of all)"));
+    let text = format!(
+        "other programs{most} kept {} processors busy while this was measured, and are in the machine's \
+         CPU: end them and measure again",
+        significant(busy, 2)
+    );
+    (busy.is_finite() && busy > OTHERS_BUSY_MAX).then(|| Mark::new(MarkKind::OtherPrograms, text))
+}
+
 fn few_samples(row: &Row) -> Option<Mark> {
     let beyond = row.lat_ns.as_ref()?.beyond;
     let shown = [("p50", beyond.p50), ("p99", beyond.p99), ("p99.9", beyond.p99_9)];
@@ -336,6 +397,27 @@ mod tests {
             assert_eq!(kinds(|row| row.drives[0].kind = kind), [mark]);
         }
         assert_eq!(kinds(|row| row.drives[0].kind = DriveKind::Block), []);
+        let with = |change: fn(&mut crate::measure::Accounts)| {
+            kinds(|row| change(row.accounts.as_mut().unwrap()))
+        };
+        assert_eq!(with(|of| of.frequency_mhz = Some([2000, 2150])), [MarkKind::FrequencyMoved]);
+        assert_eq!(with(|of| of.frequency_mhz = Some([2000, 2099])), []);
+        assert_eq!(with(|of| of.frequency_mhz = Some([0, 2099])), [MarkKind::FrequencyMoved]);
+        // Of 6 s, a tenth of one processor is 0.6 s.
+        assert_eq!(with(|of| of.others_busy_s = Some(0.61)), [MarkKind::OtherPrograms]);
+        assert_eq!(with(|of| of.others_busy_s = Some(0.59)), []);
+        assert_eq!(with(|of| of.others_busy_s = None), []);
+        assert_eq!(kinds(|row| row.accounts = None), []);
+    }
+
+    #[test]
+    fn a_virtual_machine_and_a_governor_are_said_of_the_whole() {
+        let mut machine = sample::environment().machine;
+        assert_eq!(of_machine(&machine), []);
+        machine.virtual_machine = Some(true);
+        machine.governor = Some("powersave".to_owned());
+        let kinds: Vec<_> = of_machine(&machine).into_iter().map(|mark| mark.kind).collect();
+        assert_eq!(kinds, [MarkKind::VirtualMachine, MarkKind::Governor]);
     }
 
     #[test]

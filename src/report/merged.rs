@@ -1,6 +1,8 @@
 //! The merged report's types: rows of any number of files, block by block. Field names are the JSON's;
 //! docs/REPORT.md has their meaning.
 
+use super::accounts::Account;
+use super::drive_state::DriveState;
 use super::environment::Environment;
 use super::highlights::Highlight;
 use super::knee::Ladder;
@@ -106,6 +108,18 @@ impl Block {
     pub fn to_first(&self, stack: &str) -> Option<&Pair> {
         // Pairs stand in the order of rows, each row's against the first one first.
         self.pairs.iter().find(|pair| pair.stack == stack)
+    }
+
+    /// Accounts that any row has, each once: name and unit.
+    pub fn account_names(&self) -> Vec<(&'static str, &'static str)> {
+        let mut names = Vec::new();
+        for account in self.rows.iter().flat_map(|row| &row.accounts) {
+            let name = (account.name, account.unit);
+            if account.per_io.is_some() && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// Whether others are held against this one.
@@ -246,6 +260,12 @@ pub struct Figures {
     pub elapsed_s: Option<f64>,
     /// Looks at the completion queue.
     pub polls: Option<Polls>,
+    /// Energy, cycles, interrupts and switches by the I/O; empty where the file has none.
+    pub accounts: Vec<Account>,
+    /// The job's own context switches, of both kinds.
+    pub context_switches: Option<u64>,
+    /// The state of each drive.
+    pub drive_states: Vec<DriveState>,
     /// How the engine ran.
     pub facts: BTreeMap<String, String>,
     /// What speaks against the figures.
@@ -275,9 +295,17 @@ impl Figures {
             ios: None,
             elapsed_s: None,
             polls: None,
+            accounts: Vec::new(),
+            context_switches: None,
+            drive_states: Vec::new(),
             facts: BTreeMap::new(),
             marks: Vec::new(),
         }
+    }
+
+    /// The account of this name, and its place.
+    pub fn account(&self, name: &str) -> Option<(usize, &Account)> {
+        self.accounts.iter().enumerate().find(|(_, account)| account.name == name)
     }
 
     /// I/Os in flight by Little's law: IOPS x mean latency.

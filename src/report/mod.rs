@@ -9,10 +9,12 @@
 //! It measures nothing and drops nothing: every round is in the document, and what speaks against a
 //! figure stands beside it as a [`Mark`].
 
+mod accounts;
 mod assemble;
 mod columns;
 mod destination;
 mod diff;
+mod drive_state;
 mod environment;
 mod figures;
 mod highlights;
@@ -34,6 +36,7 @@ pub mod table;
 pub use assemble::{Ran, RoundResult};
 pub use destination::check_destination;
 pub use diff::Diff;
+pub use drive_state::DriveState;
 pub use environment::{ClockFacts, Environment, Machine};
 pub use highlights::{Highlight, HighlightKind};
 pub use input::{Input, InputError};
@@ -41,7 +44,7 @@ pub use json::{ReportError, write_whole};
 pub use marks::{Mark, MarkKind};
 pub use merged::Merged;
 pub use model::{
-    Drive, DriveKind, ErrorCount, Flushes, LatNs, Percentiles, Polls, RatioTo, Report, RoundSeries,
-    RoundSummary, Row, SCHEMA, SeriesStep, Side, StageNs, Stages,
+    Drive, DriveKind, ErrorCount, Flushes, LatNs, PcieLink, Percentiles, Polls, RatioTo, Report,
+    RoundSeries, RoundSummary, Row, SCHEMA, SeriesStep, Side, StageNs, Stages,
 };
 pub use output::Format;

@@ -1,8 +1,9 @@
 //! The document's types. Field names are the JSON's; docs/RESULT-FORMAT.md has their meaning.
 
+use super::drive_state::DriveState;
 use super::environment::Environment;
 use super::marks::Mark;
-use crate::measure::{CpuUse, Interval, LatencySummary, Steadiness};
+use crate::measure::{Accounts, CpuUse, Interval, LatencySummary, Steadiness};
 use crate::run::Verified;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,10 @@ pub struct Row {
     pub lat_ns: Option<LatNs>,
     /// Processor use.
     pub cpu: CpuUse,
+    /// Energy, cycles, interrupts, switches, and what else went on; `None` in results before they were
+    /// there and where nothing was measured.
+    #[serde(default)]
+    pub accounts: Option<Accounts>,
     /// I/Os in flight, mean over the measured time.
     pub in_flight_mean: Option<f64>,
     /// I/Os in flight that the workload asks for, over all workers and drives.
@@ -98,6 +103,10 @@ pub struct Row {
     /// What was checked of the content; `None` where nothing was to be.
     #[serde(default)]
     pub verified: Option<Verified>,
+    /// The state of each drive over the rounds; empty in results before it was there, and where nothing is
+    /// known.
+    #[serde(default)]
+    pub drive_states: Vec<DriveState>,
     /// What speaks against the figures above.
     pub marks: Vec<Mark>,
 }
@@ -225,6 +234,22 @@ pub struct Drive {
     pub block_bytes: Option<u32>,
     /// NUMA node that it hangs on.
     pub numa_node: Option<u32>,
+    /// Its PCIe link; `None` where it has none, or the system does not say.
+    #[serde(default)]
+    pub link: Option<PcieLink>,
+}
+
+/// A PCIe link, as it was negotiated and as the drive could have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PcieLink {
+    /// Rate of a lane in millions of transfers a second: 8000 for generation 3.
+    pub mt_s: u32,
+    /// Lanes.
+    pub lanes: u8,
+    /// The highest rate of the drive.
+    pub mt_s_max: u32,
+    /// The most lanes of the drive.
+    pub lanes_max: u8,
 }
 
 impl Drive {
@@ -240,6 +265,7 @@ impl Drive {
             size_bytes: None,
             block_bytes: None,
             numa_node: None,
+            link: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! A made-up comparison for the tests: three stacks, two workloads, three rounds.
 
 use super::*;
-use crate::measure::{CpuUse, Direction, Doorbells, Recorder};
+use crate::measure::{Accounts, CpuUse, Direction, Doorbells, Recorder};
 use crate::workload::{Rw, Workload};
 use nvpoll_engine::IoStatus;
 use std::collections::BTreeMap;
@@ -36,6 +36,27 @@ pub fn drive(target: &str) -> Drive {
         size_bytes: Some(1 << 40),
         block_bytes: Some(4096),
         ..Drive::new(target, DriveKind::Nvme)
+    }
+}
+
+/// As a machine shows them whose processor's counters nobody may read.
+fn accounts(engine: &str, ios: u64) -> Accounts {
+    let per_io = if engine == "vfio" { 0 } else { 1 };
+    let why = "/proc/sys/kernel/perf_event_paranoid forbids it; run as root, or set it to 1";
+    let names = ["cycles_user", "cycles_kernel", "instructions_user", "instructions_kernel"];
+    Accounts {
+        package_j: Some(0.25),
+        dram_j: Some(0.05),
+        interrupts: Some(2_000 + ios * per_io),
+        drive_interrupts: Some(ios * per_io),
+        context_switches: Some(500 + ios * per_io),
+        voluntary_switches: Some(ios * per_io),
+        involuntary_switches: Some(3),
+        frequency_mhz: Some([3090, 3100]),
+        others_busy_s: Some(0.01),
+        busiest_other: Some("systemd".into()),
+        missing: names.map(|name| (name.to_owned(), why.to_owned())).into(),
+        ..Accounts::default()
     }
 }
 
@@ -80,6 +101,8 @@ pub fn round(round: u32, workload: &Workload, engine: &str, iops: u64, depth: u6
         ns_per_tick: NS_PER_TICK,
         elapsed_s: 2.0,
         cpu: cpu.per(ios),
+        accounts: Some(accounts(engine, ios)),
+        conditions: Vec::new(),
         in_flight_mean: Some(depth as f64),
         polls: (engine == "vfio").then_some(Polls { useful: 1000, empty: 3000 }),
         doorbells: (engine == "vfio").then_some(Doorbells { writes: 500, ios: 1000 }),
@@ -138,6 +161,7 @@ pub fn poor_report() -> Report {
     failed.elapsed_s = 0.0;
     failed.in_flight_mean = None;
     failed.cpu = CpuUse::default();
+    failed.accounts = None;
     failed.complete = false;
     failed.marks =
         vec![Mark::new(MarkKind::Failed, "round 1 failed: io_uring is switched off here")];

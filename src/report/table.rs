@@ -1,8 +1,9 @@
 //! The table for the terminal: a block for each workload, a line for each stack.
 
+use super::accounts::{not_available, per_io};
 use super::columns::{Block, Column, Lat, Line, columns, fit, lay_out, name_columns, wrap};
 use super::input::Input;
-use super::marks::Mark;
+use super::marks::{Mark, MarkKind};
 use super::merged::Merged;
 use super::model::{Report, Row, Side};
 use crate::workload::{Workload, units::format_size};
@@ -48,7 +49,8 @@ pub fn render(report: &Report, look: Look) -> String {
     let blocks: Vec<Block> = of_workload.map(|rows| block(rows, &mut notes)).collect();
     let columns = fit(columns(&blocks), look.width);
     let mut text = wrap(&heading(report), look.width) + "\n";
-    for mark in &report.marks {
+    // That it is a virtual machine stands in the heading.
+    for mark in report.marks.iter().filter(|mark| mark.kind != MarkKind::VirtualMachine) {
         text += &format!("{}\n", wrap(&mark.text, look.width));
     }
     for block in &blocks {
@@ -128,6 +130,13 @@ fn legend(report: &Report, columns: &[Column]) -> Option<String> {
     if has(&[name_columns::CPU, name_columns::CPU_PER_IO]) {
         parts.push("CPU: the whole machine's, the kernel's own work included.".to_owned());
     }
+    if has(&["µJ/IO"]) {
+        parts.push("µJ/IO: the processors' energy, an idle machine's included.".to_owned());
+    }
+    let missing = not_available(report.rows.iter().filter_map(|row| row.accounts.as_ref()));
+    if !missing.is_empty() {
+        parts.push(format!("Not available here: {}.", missing.join("; ")));
+    }
     parts.extend(verified(report));
     (!parts.is_empty()).then(|| parts.join(" "))
 }
@@ -205,6 +214,7 @@ fn block(rows: &[Row], notes: &mut Notes) -> Block {
             machine_pct: row.cpu.machine_pct,
             ns_per_io: row.cpu.ns_per_io,
             in_flight: row.in_flight_mean,
+            accounts: row.accounts.as_ref().map_or_else(Vec::new, |own| per_io(own, row.ios)),
             ratio: row.ratio.as_ref().map(|ratio| ratio.ratio),
             is_base,
             is_part: false,

@@ -1,8 +1,9 @@
 //! What the lanes saw, as one measurement.
 
+use super::aside::Aside;
 use super::layout::LanePlan;
 use super::{Job, LaneOutcome, LaneSeen, Measurement, Verified, instruments};
-use crate::measure::{Clock, CpuUse, Doorbells, InstrumentsSeen, Recorder, StageRecorder};
+use crate::measure::{Clock, Doorbells, InstrumentsSeen, Recorder, StageRecorder};
 use nvpoll_engine::{Caution, Engine, EngineError};
 
 /// The lanes' outcomes as one measurement.
@@ -15,7 +16,7 @@ pub(super) fn merge<E: Engine>(
     plans: &[LanePlan],
     outcomes: Vec<LaneOutcome>,
     clock: &Clock,
-    cpu: Option<CpuUse>,
+    aside: Aside,
 ) -> Result<Measurement, EngineError> {
     let mut recorder = Recorder::new();
     let mut iops_by_target = vec![0.0; engines.len()];
@@ -63,7 +64,9 @@ pub(super) fn merge<E: Engine>(
         polls,
         doorbells,
         instruments,
-        cpu: cpu.unwrap_or_default().per(recorder.count_all()),
+        cpu: aside.cpu.per(recorder.count_all()),
+        accounts: aside.accounts,
+        conditions: aside.conditions,
         facts: facts(engines),
         cautions: cautions(engines),
         geometries: engines.iter().map(|engine| engine.geometry(job.workload.bs_bytes)).collect(),

@@ -9,6 +9,7 @@
 //! It binds no drive and asks nobody's leave: whoever calls it has checked the targets. It prints
 //! nothing; live figures go to a callback.
 
+mod aside;
 mod control;
 mod cpus;
 mod drive;
@@ -39,15 +40,16 @@ pub use verify::Verified;
 pub use window::{LaneResult, Window, limits};
 
 use crate::measure::{
-    Clock, CpuUse, CpuWindow, Doorbells, InstrumentsSeen, Recorder, StageRecorder,
+    Accounts, Clock, CpuUse, Doorbells, InstrumentsSeen, Recorder, StageRecorder,
 };
 use crate::workload::{Filler, Rw, Workload};
+use aside::Watcher;
 use instruments::Instrumented;
 use layout::{LanePlan, plan_lanes};
 use merge::merge;
 use nvpoll_engine::{
-    Caution, DoorbellMode, Engine, EngineError, EngineKind, Geometry, KernelOptions, OpenOptions,
-    Queue, Quirks, Tag, Target, TransportOptions, Visitor, WriteMode,
+    Caution, Condition, DoorbellMode, Engine, EngineError, EngineKind, Geometry, KernelOptions,
+    OpenOptions, Queue, Quirks, Tag, Target, TransportOptions, Visitor, WriteMode,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -87,6 +89,8 @@ pub struct Job<'a> {
     pub instruments: bool,
     /// Drives that one worker has a queue on, at least 1.
     pub drives_per_worker: u32,
+    /// PCI addresses of the drives, as far as they are known.
+    pub addresses: &'a [String],
 }
 
 impl Job<'_> {
@@ -119,6 +123,10 @@ pub struct Measurement {
     pub instruments: Option<InstrumentsSeen>,
     /// Processor time over the window.
     pub cpu: CpuUse,
+    /// Energy, cycles, interrupts, switches and what else went on over the window.
+    pub accounts: Accounts,
+    /// The state of each target before and after the lanes ran, in the targets' order.
+    pub conditions: Vec<[Condition; 2]>,
     /// How the engine ran.
     pub facts: Vec<(String, String)>,
     /// What the engine has to say against the figures.
@@ -154,13 +162,14 @@ pub fn measure(
     control: &Control,
     live: &mut dyn FnMut(Live),
 ) -> Result<Measurement, EngineError> {
-    kind.with(Measure { job, control, live })
+    kind.with(Measure { job, control, live, watcher: Watcher::new(job) })
 }
 
 struct Measure<'a, 'b> {
     job: &'a Job<'a>,
     control: &'a Control,
     live: &'b mut dyn FnMut(Live),
+    watcher: Watcher,
 }
 
 impl Visitor for Measure<'_, '_> {
@@ -180,7 +189,7 @@ impl Visitor for Measure<'_, '_> {
         let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;
         let plans = plan_lanes(self.job, &engines)?;
         memory::check(&plans)?;
-        run_lanes(self.job, &engines, &plans, self.control, self.live)
+        run_lanes(self.job, &engines, &plans, self.control, self.live, self.watcher)
     }
 }
 
@@ -220,7 +229,10 @@ fn run_lanes<E: Engine>(
     plans: &[LanePlan],
     control: &Control,
     live: &mut dyn FnMut(Live),
+    mut watcher: Watcher,
 ) -> Result<Measurement, EngineError> {
+    let processors: Vec<usize> = plans.iter().filter_map(|plan| plan.cpu).collect();
+    watcher.begin(engines, &processors);
     let clock = Clock::new();
     let run = run_id();
     let progress: Vec<Progress> = plans.iter().map(|_| Progress::default()).collect();
@@ -239,8 +251,9 @@ fn run_lanes<E: Engine>(
         drop(ready);
         let all_ready: bool =
             all_ready.iter().take(plans.len()).filter(|ready| *ready).count() == plans.len();
-        let mut cpu = None;
+        let mut used = None;
         if all_ready {
+            watcher.prepare();
             let window = window(&clock, &job.timing);
             starts.iter().for_each(|start| start.send(window).unwrap_or_default());
             // What was written may still be read back then, which is not measured.
@@ -250,7 +263,7 @@ fn run_lanes<E: Engine>(
             let finished = || handles.iter().zip(&progress).all(is_over);
             let check = || engines.iter().try_for_each(Engine::check);
             let look = Look { finished: &finished, check: &check };
-            cpu = Some(watch(&job.timing, &progress, control, &look, live));
+            used = Some(watch(&job.timing, &progress, control, &look, live, &mut watcher));
         }
         // A lane that is still waiting for its window ends when its sender is gone.
         drop(starts);
@@ -258,7 +271,7 @@ fn run_lanes<E: Engine>(
             .into_iter()
             .map(|handle| handle.join().unwrap_or_else(|_| Err(panicked())))
             .collect();
-        merge(job, engines, plans, outcomes, &clock, cpu)
+        merge(job, engines, plans, outcomes, &clock, watcher.end(engines, used))
     })
 }
 
@@ -398,18 +411,23 @@ fn watch(
     control: &Control,
     look: &Look<'_>,
     live: &mut dyn FnMut(Live),
-) -> CpuUse {
+    watcher: &mut Watcher,
+) -> (CpuUse, Accounts) {
     let by_count = timing.number_ios.is_some();
     let start = Instant::now();
     let ramp = Duration::from_secs_f64(if by_count { 0.0 } else { timing.ramp_s });
     let whole = ramp + Duration::from_secs_f64(timing.runtime_s);
-    let mut cpu = CpuWindow::open();
+    watcher.open();
     let mut opened = ramp.is_zero();
     let mut last = (start, 0);
     while !(look.finished)() && !control.is_stopped() && (by_count || start.elapsed() < whole) {
         let elapsed = start.elapsed();
         if !opened && elapsed >= ramp {
-            (cpu, opened) = (CpuWindow::open(), true);
+            watcher.open();
+            opened = true;
+        }
+        if !opened {
+            watcher.approach(ramp.saturating_sub(elapsed));
         }
         if last.0.elapsed() >= LIVE_EVERY {
             let completed = progress.iter().map(Progress::completed).sum::<u64>();
@@ -422,12 +440,12 @@ fn watch(
                 Some(ios) => completed as f64 / (ios as f64 * progress.len() as f64),
                 None => elapsed.as_secs_f64() / whole.as_secs_f64(),
             };
+            watcher.look();
             live(Live { part: part.min(1.0), iops });
         }
         let to_edge = if opened { whole } else { ramp }.saturating_sub(elapsed);
         let pause = if by_count { Duration::from_millis(1) } else { to_edge };
         thread::sleep(pause.clamp(Duration::from_micros(100), Duration::from_millis(20)));
     }
-    // Per I/O it is taken once the lanes have said how many there were.
-    cpu.close(0)
+    watcher.close()
 }

@@ -147,6 +147,7 @@ impl Session<'_> {
             done.push(names(column));
             hands.ready(column, observer)?;
             let targets = hands.targets(column)?;
+            let addresses = column.addresses();
             let mut run = |workload: &Workload, timing, live: &mut dyn FnMut(Live)| {
                 // A worker of several drives deals its operations out among them: each drive is to be
                 // written whole.
@@ -154,7 +155,7 @@ impl Session<'_> {
                     timing,
                     instruments: false,
                     drives_per_worker: 1,
-                    ..self.job(column, &targets, workload)
+                    ..self.job(column, &targets, &addresses, workload)
                 };
                 Ok(measure(column.kind, &job, self.control, live)?)
             };
@@ -236,7 +237,8 @@ impl Session<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Measurement, Failure> {
         let targets = hands.targets(column)?;
-        let job = self.job(column, &targets, workload);
+        let addresses = column.addresses();
+        let job = self.job(column, &targets, &addresses, workload);
         let measurement =
             measure(column.kind, &job, self.control, &mut |live| observer.live(live))?;
         Ok(measurement)
@@ -246,6 +248,7 @@ impl Session<'_> {
         &'b self,
         column: &Column,
         targets: &'b [(Target, u32)],
+        addresses: &'b [String],
         workload: &'b Workload,
     ) -> Job<'b> {
         Job {
@@ -258,6 +261,7 @@ impl Session<'_> {
             kernel: column.options,
             instruments: self.plan.instruments,
             drives_per_worker: self.plan.drives_per_worker,
+            addresses,
         }
     }
 
@@ -283,6 +287,12 @@ impl Column {
     /// The engine with its options.
     pub fn choice(&self) -> EngineChoice {
         EngineChoice { kind: self.kind, options: self.options }
+    }
+
+    /// PCI addresses of its drives, as far as they have any.
+    fn addresses(&self) -> Vec<String> {
+        let drives = self.subjects.iter().map(Subject::report_drive);
+        drives.filter_map(|drive| drive.address).collect()
     }
 
     fn ran(&self, facts: BTreeMap<String, String>) -> Ran {
@@ -334,6 +344,8 @@ fn measured_round(
         ns_per_tick: measurement.ns_per_tick,
         elapsed_s: measurement.elapsed_s,
         cpu: measurement.cpu,
+        accounts: Some(measurement.accounts),
+        conditions: measurement.conditions,
         in_flight_mean: Some(measurement.in_flight_mean),
         polls,
         doorbells: measurement.doorbells,
@@ -354,6 +366,8 @@ fn failed_round(round: u32, column: &Column, workload: &Workload, why: &str) -> 
         ns_per_tick: 1.0,
         elapsed_s: 0.0,
         cpu: crate::measure::CpuUse::default(),
+        accounts: None,
+        conditions: Vec::new(),
         in_flight_mean: None,
         polls: None,
         doorbells: None,

@@ -3,8 +3,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::EngineError;
 use crate::inspect::{FEATURES, Pages, Transitions};
+use crate::{Condition, EngineError};
 use nvpoll_spec::{
     Admin, ApstEntry, Cns, ControllerIdentity, ErrorLogEntry, FeatureId, IDENTIFY_BYTES, LogId,
     NSID_ALL, NamespaceIdentity, Status, SubmissionEntry,
@@ -111,6 +111,24 @@ pub(crate) fn identify_namespace(
         Box::new(node.page(&Admin::identify(Cns::CONTROLLER, 0))?),
         Box::new(node.page(&Admin::identify(Cns::NAMESPACE, nsid))?),
     ))
+}
+
+/// The state of the drive behind an open node of a namespace or its controller.
+pub(crate) fn condition(path: &Path, file: &File, nsid: u32) -> Condition {
+    let unread = |why: String| Condition { no_health: Some(why), ..Condition::default() };
+    let file = match file.try_clone() {
+        Ok(file) => file,
+        Err(error) => return unread(format!("{}: no descriptor: {error}", path.display())),
+    };
+    let node = Node { path, file };
+    let controller = match node.page::<ControllerIdentity>(&Admin::identify(Cns::CONTROLLER, 0)) {
+        Ok(page) => page,
+        Err(error) => return unread(error.to_string()),
+    };
+    let log = node.page(&Admin::get_log(LogId::SMART, NSID_ALL, 512));
+    let log = log.map_err(|error: EngineError| error.to_string());
+    let page = node.page::<NamespaceIdentity>(&Admin::identify(Cns::NAMESPACE, nsid)).ok();
+    Condition::new(log, &controller, page.as_ref())
 }
 
 impl Node<'_> {

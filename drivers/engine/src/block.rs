@@ -1,8 +1,9 @@
 //! What the kernel's engines share: a block device or a regular file, opened for direct I/O.
 
+use crate::admin;
 use crate::block_queue::{BlockQueue, Completed};
 use crate::calls::{self, DirectAlign};
-use crate::{Caution, CautionKind, EngineError, OpenOptions, Target};
+use crate::{Caution, CautionKind, Condition, EngineError, OpenOptions, Target};
 use nvpoll_mem::{PAGE_BYTES, Pages};
 use std::fs::{File, Metadata};
 use std::io;
@@ -30,6 +31,10 @@ pub(crate) struct BlockTarget {
     pub(crate) block_bytes: u32,
     /// NUMA node of the device below, where sysfs says.
     pub(crate) numa_node: Option<u32>,
+    /// The name that it was opened by.
+    path: PathBuf,
+    /// A block device, not a file.
+    is_device: bool,
     /// Writes were asked for.
     pub(crate) writable: bool,
     /// Through the page cache.
@@ -109,6 +114,8 @@ impl BlockTarget {
             size_bytes,
             block_bytes,
             numa_node: numa_node(device),
+            path: path.to_owned(),
+            is_device,
             writable,
             buffered,
             description: format!("{what}, {how}, {access}"),
@@ -143,6 +150,26 @@ impl BlockTarget {
             }
         }
         facts
+    }
+
+    /// The state of the device, as far as it is one.
+    pub(crate) fn condition(&self) -> Condition {
+        let Some(queue) = self.queue.as_ref().filter(|_| self.is_device) else {
+            return Condition::default();
+        };
+        // No other driver knows the commands.
+        let mut condition = match queue.name().starts_with("nvme") {
+            true => match admin::namespace_of(&self.file) {
+                Ok(nsid) => admin::condition(&self.path, &self.file, nsid),
+                Err(error) => Condition {
+                    no_health: Some(format!("{}: {error}", self.path.display())),
+                    ..Condition::default()
+                },
+            },
+            false => Condition::default(),
+        };
+        condition.write_unit_bytes = condition.write_unit_bytes.max(queue.write_unit_bytes());
+        condition
     }
 
     /// What of the target speaks against the figures.

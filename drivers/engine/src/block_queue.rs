@@ -60,6 +60,16 @@ impl BlockQueue {
         }
     }
 
+    /// The device's name, `nvme0n1`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What a write should not be smaller than, which the NVMe driver takes from NPWG.
+    pub(crate) fn write_unit_bytes(&self) -> Option<u64> {
+        read_number(&self.folder.join("queue/minimum_io_size"))
+    }
+
     /// Most bytes that the hardware takes in a request.
     pub(crate) fn request_bytes_hardware(&self) -> Option<u64> {
         let kib = read_number(&self.folder.join("queue/max_hw_sectors_kb"))?;

@@ -19,6 +19,7 @@ mod block_queue;
 mod bounds;
 #[cfg(target_os = "linux")]
 mod calls;
+mod condition;
 mod cookie;
 pub mod inspect;
 #[cfg(target_os = "linux")]
@@ -35,6 +36,7 @@ pub mod userspace;
 mod waiting;
 pub mod windows;
 
+pub use condition::{Condition, Health};
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
 pub use nvpoll_nvme::{DoorbellMode, Quirks, WriteMode};
 pub use nvpoll_pci::soft::SoftOptions;
@@ -204,6 +206,12 @@ pub trait Engine: Sized + Send + Sync {
     /// Complete once the queues are made.
     fn cautions(&self) -> Vec<Caution> {
         Vec::new()
+    }
+
+    /// The state that the drive is in; nothing where the target is none, or is not asked. It costs admin
+    /// commands, so it is for the time before and after the lanes run.
+    fn condition(&self) -> Condition {
+        Condition::default()
     }
 
     /// One look from outside the lanes, some times a second while they run: whether the target is

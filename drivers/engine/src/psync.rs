@@ -5,8 +5,8 @@ use crate::bounds::{Bounds, check_shape};
 use crate::calls;
 use crate::options::KernelOption;
 use crate::{
-    Caution, CautionKind, Engine, EngineError, EngineInfo, Geometry, IoStatus, OpenOptions,
-    Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
+    Caution, CautionKind, Condition, Engine, EngineError, EngineInfo, Geometry, IoStatus,
+    OpenOptions, Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
 };
 use nvpoll_mem::Pages;
 use std::fs::File;
@@ -71,6 +71,10 @@ impl Engine for Psync {
         let mut facts = self.target.facts();
         facts.extend([("calls", calls.to_owned()), ("polled", polled)]);
         facts
+    }
+
+    fn condition(&self) -> Condition {
+        self.target.condition()
     }
 
     fn cautions(&self) -> Vec<Caution> {

@@ -5,8 +5,8 @@
 
 use crate::waiting::{Awaited, Waiting};
 use crate::{
-    Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOption, OpenOptions, Operation,
-    OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
+    Condition, Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOption, OpenOptions,
+    Operation, OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
 };
 use nvpoll_nvme::{
     Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError,
@@ -260,6 +260,13 @@ impl<F: Openable> Engine for Userspace<F> {
             facts.push(("quirks", self.controller.quirks().to_string()));
         }
         facts
+    }
+
+    fn condition(&self) -> Condition {
+        let log = self.controller.smart().map_err(|error| error.to_string());
+        // Read anew: what is allocated grows with what is written.
+        let page = self.controller.namespace_page(self.namespace.nsid).ok();
+        Condition::new(log, self.controller.identity(), page.as_deref())
     }
 
     fn check(&self) -> Result<(), EngineError> {

@@ -1,9 +1,10 @@
 //! Results of this program.
 
 use super::{Input, InputRow};
-use crate::measure::{Interval, WINDOW_ROUNDS, mean_interval, outliers};
+use crate::measure::{Accounts, Interval, WINDOW_ROUNDS, mean_interval, outliers};
+use crate::report::accounts::{not_available, per_io};
 use crate::report::figures::rate;
-use crate::report::marks::{Mark, MarkKind};
+use crate::report::marks::{Mark, MarkKind, of_machine};
 use crate::report::merged::{
     Cpu, Direction, Figures, InFlight, Latency, LatencyKind, PERCENTILES, Percentile, RoundFigures,
     SideFigures, SourceKind, Task,
@@ -27,24 +28,15 @@ pub(super) fn convert(report: Report, path: &Path) -> Input {
 
 /// What the surroundings say against all rows.
 fn of_environment(report: &Report) -> Vec<Mark> {
-    let machine = &report.environment.machine;
     let mut marks = Vec::new();
     if !report.complete {
         let text = "not everything that was planned was measured; these are the rows there are";
         marks.push(Mark::new(MarkKind::Incomplete, text));
     }
-    if machine.virtual_machine == Some(true) {
-        let text = "measured in a virtual machine: its host's other work and its interrupts' way are part \
-                    of every figure";
-        marks.push(Mark::new(MarkKind::VirtualMachine, text));
-    }
-    if let Some(governor) = machine.governor.as_ref().filter(|governor| *governor != "performance")
-    {
-        let text = format!(
-            "the frequency governor was {governor}: the processors' speed may have moved with the load"
-        );
-        marks.push(Mark::new(MarkKind::Governor, text));
-    }
+    // Results of versions that did not say it themselves.
+    let said = |kind: &MarkKind| report.marks.iter().any(|mark| mark.kind == *kind);
+    let machine = of_machine(&report.environment.machine).into_iter();
+    marks.extend(machine.filter(|mark| !said(&mark.kind)));
     marks
 }
 
@@ -74,6 +66,9 @@ fn row(row: &Row) -> InputRow {
         ios: Some(row.ios),
         elapsed_s: Some(row.elapsed_s),
         polls: row.polls,
+        accounts: row.accounts.as_ref().map_or_else(Vec::new, |own| per_io(own, row.ios)),
+        context_switches: row.accounts.as_ref().and_then(own_switches),
+        drive_states: row.drive_states.clone(),
         facts: facts(row),
         marks: row.marks.clone(),
         ..Figures::new(&super::name(&row.stack))
@@ -82,6 +77,11 @@ fn row(row: &Row) -> InputRow {
     figures.marks.retain(|mark| mark.kind != MarkKind::DifferentTargets);
     figures.marks.extend(outlier_mark(&figures.rounds));
     InputRow { task: task(&row.workload), figures }
+}
+
+/// This process's context switches of both kinds.
+fn own_switches(accounts: &Accounts) -> Option<u64> {
+    Some(accounts.voluntary_switches?.saturating_add(accounts.involuntary_switches?))
 }
 
 fn side_figures(side: Direction, of: &Side) -> SideFigures {
@@ -175,6 +175,17 @@ fn facts(row: &Row) -> BTreeMap<String, String> {
     };
     let mut facts = row.facts.clone();
     facts.entry("steady state".to_owned()).or_insert(text);
+    let missing = not_available(row.accounts.iter());
+    if !missing.is_empty() {
+        facts.insert("not available here".to_owned(), missing.join("; "));
+    }
+    for (index, state) in row.drive_states.iter().enumerate() {
+        let name = match row.drive_states.len() {
+            1 => "temperature".to_owned(),
+            _ => format!("temperature, drive {}", index + 1),
+        };
+        facts.extend(state.temperatures().map(|text| (name, text)));
+    }
     facts
 }
 

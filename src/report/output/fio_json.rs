@@ -96,19 +96,13 @@ fn job(merged: &Merged, block: &Block, row: &Figures, group: usize) -> Value {
     };
     let usr_cpu = known("usr_cpu", per_job(row.cpu.job_user_pct));
     let sys_cpu = known("sys_cpu", per_job(row.cpu.job_sys_pct));
+    let ctx = known("ctx", row.context_switches.map(|count| count as f64));
     let elapsed_s = row.elapsed_s.unwrap_or(0.0);
     let [read, write] =
         [Direction::Reads, Direction::Writes].map(|side| direction(block, row, side, &mut unknown));
-    for name in [
-        "ctx",
-        "majf",
-        "minf",
-        "latency_ns",
-        "latency_us",
-        "latency_ms",
-        "iodepth_level",
-        "slat_ns",
-    ] {
+    for name in
+        ["majf", "minf", "latency_ns", "latency_us", "latency_ms", "iodepth_level", "slat_ns"]
+    {
         unknown.push(name.to_owned());
     }
     unknown.sort();
@@ -128,7 +122,7 @@ fn job(merged: &Merged, block: &Block, row: &Figures, group: usize) -> Value {
         "job_runtime": (elapsed_s * 1e3).round(),
         "usr_cpu": usr_cpu,
         "sys_cpu": sys_cpu,
-        "ctx": 0,
+        "ctx": ctx as u64,
         "majf": 0,
         "minf": 0,
         "iodepth_level": {},
@@ -143,6 +137,7 @@ fn job(merged: &Merged, block: &Block, row: &Figures, group: usize) -> Value {
             "not_measured": unknown,
             "machine_pct": row.cpu.machine_pct.map(|pct| pct.mean),
             "in_flight": row.in_flight,
+            "accounts": row.accounts,
             "marks": row.marks,
         },
     })

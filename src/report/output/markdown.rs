@@ -71,6 +71,7 @@ fn table(block: &Block, notes: &mut Vec<String>) -> String {
             ));
         }
     }
+    lines.extend(accounts(block));
     let ratios: Vec<Option<String>> = block.rows.iter().map(|row| ratio(block, row)).collect();
     if ratios.iter().any(Option::is_some) {
         let cells = ratios.into_iter().map(|cell| cell.unwrap_or_else(|| "–".to_owned()));
@@ -81,6 +82,22 @@ fn table(block: &Block, notes: &mut Vec<String>) -> String {
         lines.push(line("Notes", numbers.into_iter()));
     }
     lines.join("\n") + "\n"
+}
+
+/// Energy, cycles, interrupts and switches by the I/O: those that any row has.
+fn accounts(block: &Block) -> Vec<String> {
+    let names = block.account_names().into_iter();
+    names
+        .map(|(name, unit)| {
+            let cells = block.rows.iter().map(|row| {
+                let per_io = row.account(name).and_then(|(_, account)| account.per_io);
+                per_io
+                    .map_or_else(|| "not available here".to_owned(), |value| significant(value, 4))
+            });
+            let name = if unit.is_empty() { name.to_owned() } else { format!("{name} ({unit})") };
+            line(&name, cells)
+        })
+        .collect()
 }
 
 fn line(name: &str, cells: impl Iterator<Item = String>) -> String {

@@ -80,6 +80,7 @@ fn lines(block: &Block, notes: &mut Notes) -> Lines {
             machine_pct: row.cpu.machine_pct.map(|pct| pct.mean),
             ns_per_io: row.cpu.ns_per_io,
             in_flight: row.in_flight.counted,
+            accounts: row.accounts.clone(),
             ratio: block.to_first(&row.stack).and_then(|pair| pair.iops),
             is_base: block.is_first(&row.stack),
             is_part: false,

@@ -16,8 +16,8 @@ use crate::bounds::check_shape;
 use crate::calls;
 use crate::options::KernelOption;
 use crate::{
-    Caution, CautionKind, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape,
-    Target,
+    Caution, CautionKind, Condition, Engine, EngineError, EngineInfo, Geometry, OpenOptions,
+    QueueShape, Target,
 };
 use abi::{ENTRIES_MAX, REGISTERED_BYTES_MAX};
 use form::Plain;
@@ -82,6 +82,10 @@ impl Engine for IoUring {
             facts.push(("flushes", "by fdatasync: a ring that is polled takes none".to_owned()));
         }
         facts
+    }
+
+    fn condition(&self) -> Condition {
+        self.target.condition()
     }
 
     fn cautions(&self) -> Vec<Caution> {

@@ -12,7 +12,9 @@ use crate::admin;
 use crate::block_queue::BlockQueue;
 use crate::bounds::check_shape;
 use crate::options::KernelOption;
-use crate::{Caution, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target};
+use crate::{
+    Caution, Condition, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target,
+};
 use nvpoll_nvme::Namespace;
 use nvpoll_spec::ascii_field;
 use std::fs::{File, OpenOptions as FileOptions};
@@ -27,6 +29,7 @@ const CONTROLLER_PAGE_BYTES: u64 = 4096;
 /// NVMe passthrough on a namespace's generic device.
 #[derive(Debug)]
 pub struct IoUringCmd {
+    path: PathBuf,
     file: Arc<File>,
     size_bytes: u64,
     block_log2: u8,
@@ -115,6 +118,10 @@ impl Engine for IoUringCmd {
         facts
     }
 
+    fn condition(&self) -> Condition {
+        admin::condition(&self.path, &self.file, self.nsid)
+    }
+
     fn cautions(&self) -> Vec<Caution> {
         self.rings.cautions()
     }
@@ -192,6 +199,7 @@ impl IoUringCmd {
             None => Err("its queues are not to be found in /sys".to_owned()),
         };
         Ok(Self {
+            path: path.to_owned(),
             size_bytes: namespace.bytes(),
             block_log2: namespace.block_log2,
             nsid,

@@ -12,8 +12,8 @@ use crate::bounds::{Bounds, check_shape};
 use crate::cookie::stray;
 use crate::options::KernelOption;
 use crate::{
-    Caution, Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOptions, OpenOptions,
-    Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
+    Caution, Condition, Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOptions,
+    OpenOptions, Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
 };
 use context::{Block, Context, Event, IDLE, op};
 use nvpoll_mem::{PAGE_BYTES, Pages};
@@ -102,6 +102,10 @@ impl Engine for Libaio {
             ("polled", "no: completions come by interrupt".to_owned()),
         ]);
         facts
+    }
+
+    fn condition(&self) -> Condition {
+        self.target.condition()
     }
 
     fn cautions(&self) -> Vec<Caution> {

@@ -124,6 +124,7 @@ fn table(index: usize, block: &Block, notes: &Notes<'_>) -> Markup {
                     @for (name, cell) in LINES { (line(name, &cells(cell))) }
                     @for (number, (name, _)) in PERCENTILES.iter().enumerate() { (percentile(index, block, number, name)) }
                     (sides(index, block))
+                    (accounts(index, block))
                     (ratio(index, block))
                     @if block.rows.iter().any(|row| row.errors > 0) {
                         (line("Failed operations", &cells(|row, pointer| Some(at(row.errors as f64, &row.errors.to_string(), &format!("{pointer}/errors"))))))
@@ -188,6 +189,24 @@ fn sides(index: usize, block: &Block) -> Markup {
                 let lat_ns: &Latency = side.lat_ns.as_ref()?;
                 Some(html! { (time_at(lat_ns.mean, &format!("{at}/lat_ns/mean"))) (only_completion(lat_ns.kind)) })
             })))
+        }
+    }
+}
+
+/// Energy, cycles, interrupts and switches by the I/O, and why where there are none.
+fn accounts(index: usize, block: &Block) -> Markup {
+    let cell = |(row, figures): (usize, &Figures), name: &str| {
+        let (place, account) = figures.account(name)?;
+        let pointer = format!("/blocks/{index}/rows/{row}/accounts/{place}/per_io");
+        Some(match (account.per_io, &account.missing) {
+            (Some(per_io), _) => digits_at(per_io, &pointer),
+            (None, _) => html! { "not available here" },
+        })
+    };
+    html! {
+        @for (name, unit) in block.account_names() {
+            @let cells: Vec<_> = block.rows.iter().enumerate().map(|row| cell(row, name)).collect();
+            @if unit.is_empty() { (line(name, &cells)) } @else { (line(&format!("{name}, {unit}"), &cells)) }
         }
     }
 }
