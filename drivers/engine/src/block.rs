@@ -278,12 +278,17 @@ fn open_direct(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<F
     let exclusive = options.writable && found.file_type().is_block_device();
     let direct = if options.kernel.buffered { 0 } else { libc::O_DIRECT };
     let flags = direct | if exclusive { libc::O_EXCL } else { 0 };
-    std::fs::OpenOptions::new()
-        .read(true)
-        .write(options.writable)
-        .custom_flags(flags)
-        .open(path)
-        .map_err(|error| open_error(path, options, &error))
+    let open = |flags| {
+        let mut how = std::fs::OpenOptions::new();
+        how.read(true).write(options.writable).custom_flags(flags).open(path)
+    };
+    // A read then leaves the access time alone, which the kernel would look at each time. Only the
+    // owner and root may ask for that (open(2)).
+    let file = match open(flags | libc::O_NOATIME) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(flags),
+        opened => opened,
+    };
+    file.map_err(|error| open_error(path, options, &error))
 }
 
 fn open_error(path: &Path, options: &OpenOptions, error: &io::Error) -> EngineError {

@@ -33,7 +33,6 @@ pub type IoUringQueue = RingQueue<Plain>;
 pub struct IoUring {
     target: BlockTarget,
     rings: Rings,
-    takes_nowait: bool,
 }
 
 impl Engine for IoUring {
@@ -58,10 +57,10 @@ impl Engine for IoUring {
     fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
         Self::available()?;
         let target = BlockTarget::open(Self::INFO.name, target, options)?;
-        let rings = Rings::new(options.kernel, target.polls());
         let takes_nowait = target.buffered
             || calls::takes_nowait(&target.file, target.block_bytes, target.size_bytes);
-        Ok(Self { target, rings, takes_nowait })
+        let rings = Rings::new(options.kernel, target.polls(), takes_nowait);
+        Ok(Self { target, rings })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -91,7 +90,7 @@ impl Engine for IoUring {
     fn cautions(&self) -> Vec<Caution> {
         let mut cautions = self.target.cautions();
         cautions.extend(self.rings.cautions());
-        if !self.takes_nowait {
+        if !self.rings.takes_nowait {
             let text =
                 "the target takes no I/O that must not wait (RWF_NOWAIT), so the kernel hands \
                         each to a worker thread of its own (io-wq), whose switches are in the \
@@ -113,7 +112,7 @@ impl Engine for IoUring {
             writable: self.target.writable,
             no_fixed: self.rings.options.no_fixed,
             batch: self.rings.batch(),
-            has_thread: self.rings.options.sqpoll,
+            submitter: self.rings.submitter(),
             seen: self.rings.seen.clone(),
         };
         let is_polled = self.rings.is_polled();

@@ -72,7 +72,7 @@ impl Engine for IoUringCmd {
     fn available() -> Result<(), EngineError> {
         rings::available()?;
         // Entries of twice the size came with 5.19, as passthrough did.
-        let rings = Rings::new(crate::KernelOptions::default(), Ok(()));
+        let rings = Rings::new(crate::KernelOptions::default(), Ok(()), true);
         rings.make::<Passthrough>(1).map(drop).map_err(|error| {
             EngineError::Unavailable(format!("{error}; NVMe passthrough came with Linux 5.19"))
         })
@@ -137,7 +137,7 @@ impl Engine for IoUringCmd {
             writable: self.writable,
             no_fixed: self.rings.options.no_fixed,
             batch: self.rings.batch(),
-            has_thread: self.rings.options.sqpoll,
+            submitter: self.rings.submitter(),
             seen: self.rings.seen.clone(),
         };
         let (nsid, block_log2) = (self.nsid, self.block_log2);
@@ -206,7 +206,7 @@ impl IoUringCmd {
             writable: options.writable,
             command_bytes_max,
             numa_node: numa_node(path),
-            rings: Rings::new(options.kernel, polls),
+            rings: Rings::new(options.kernel, polls, true),
             facts,
             file: Arc::new(file),
             _claim: claim,

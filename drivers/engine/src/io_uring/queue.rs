@@ -6,7 +6,7 @@ use super::abi::{Entry, FileRef, op};
 use super::buffer_stride;
 use super::form::{self, Form, Transfer};
 use super::ring::Ring;
-use super::rings::{Features, Seen, explain_unpinned};
+use super::rings::{Features, Seen, Submitter, explain_unpinned};
 use crate::bounds::Bounds;
 use crate::cookie::{GENERATION, stray};
 use crate::{
@@ -52,8 +52,7 @@ pub struct RingQueue<F: Form> {
     batch: u32,
     /// Something stands in `exceptions` or `misused`.
     has_exception: bool,
-    /// A thread of the kernel's submits.
-    has_thread: bool,
+    submitter: Submitter,
     // Cold from here on.
     starved: u32,
     exceptions: Vec<(Tag, Exception)>,
@@ -83,7 +82,7 @@ pub(super) struct Parts<'a> {
     /// Buffers and file are not registered.
     pub(super) no_fixed: bool,
     pub(super) batch: u32,
-    pub(super) has_thread: bool,
+    pub(super) submitter: Submitter,
     pub(super) seen: Seen,
 }
 
@@ -94,7 +93,7 @@ impl<F: Form> RingQueue<F> {
         parts: Parts<'_>,
         form: impl FnOnce(FileRef, bool) -> F,
     ) -> Result<Self, EngineError> {
-        let Parts { file, shape, geometry, writable, no_fixed, batch, has_thread, seen } = parts;
+        let Parts { file, shape, geometry, writable, no_fixed, batch, submitter, seen } = parts;
         let depth = shape.depth as usize;
         let stride = buffer_stride(shape.io_bytes);
         let buffers = Pages::new(depth.saturating_mul(stride))
@@ -127,7 +126,7 @@ impl<F: Form> RingQueue<F> {
             buffer_stride: stride as u64,
             batch: batch.clamp(1, shape.depth),
             has_exception: false,
-            has_thread,
+            submitter,
             starved: 0,
             exceptions: Vec::with_capacity(depth),
             misused: None,
@@ -199,8 +198,8 @@ impl<F: Form> RingQueue<F> {
     /// stands behind it stays pending, and goes with the next call.
     #[inline(always)]
     fn enter(&mut self, wait: Wait, has_some: bool) -> Result<(), EngineError> {
-        if self.has_thread {
-            return self.enter_with_thread(wait, has_some);
+        if self.submitter != Submitter::Call {
+            return self.enter_for_others(wait, has_some);
         }
         let outstanding = self.ring.pending() + self.ring.in_flight();
         let result = match wait {
@@ -217,10 +216,23 @@ impl<F: Form> RingQueue<F> {
         Ok(())
     }
 
+    /// The same where a thread or workers of the kernel's send the I/O.
+    #[inline(never)]
+    fn enter_for_others(&mut self, wait: Wait, has_some: bool) -> Result<(), EngineError> {
+        let result = match self.submitter {
+            Submitter::Thread => self.enter_with_thread(wait, has_some),
+            _ => self.enter_with_workers(wait, has_some),
+        };
+        if result.is_err() || self.ring.has_overflowed() {
+            return self.trouble(result);
+        }
+        self.starved = 0;
+        Ok(())
+    }
+
     /// Leaves what is pending to the kernel's thread, looks for completions a while, and sleeps
     /// then.
-    #[inline(never)]
-    fn enter_with_thread(&mut self, wait: Wait, has_some: bool) -> Result<(), EngineError> {
+    fn enter_with_thread(&mut self, wait: Wait, has_some: bool) -> io::Result<()> {
         let mut result = self.ring.enter_with_thread(0, None);
         if let (Ok(()), Wait::Upto(limit), false) = (&result, wait, has_some) {
             let least = self.batch.min(self.ring.in_flight()).max(1);
@@ -233,11 +245,31 @@ impl<F: Form> RingQueue<F> {
                 result = self.ring.enter_with_thread(least, Some(limit));
             }
         }
-        if result.is_err() || self.ring.has_overflowed() {
-            return self.trouble(result);
+        result
+    }
+
+    /// Submits, and waits by a call of its own: a worker that completes an I/O wakes a waiting call
+    /// at once, before it takes the next, so that on a processor that they share each few I/Os cost
+    /// two switches. Given the processor, it does all that it can first. Where the workers have
+    /// another one, or the device is slow, that is over at once.
+    fn enter_with_workers(&mut self, wait: Wait, has_some: bool) -> io::Result<()> {
+        let outstanding = self.ring.pending() + self.ring.in_flight();
+        match wait {
+            _ if outstanding == 0 && (has_some || wait == Wait::No) => Ok(()),
+            Wait::Upto(limit) if !has_some => {
+                let least = self.batch.min(outstanding).max(1);
+                self.ring.submit()?;
+                if self.ring.ready() < least {
+                    std::thread::yield_now();
+                }
+                // Completions are posted on the way back from a system call.
+                match self.ring.ready() < least {
+                    true => self.ring.enter(least, Some(limit)),
+                    false => Ok(()),
+                }
+            }
+            _ => self.ring.enter(0, None),
         }
-        self.starved = 0;
-        Ok(())
     }
 
     /// A kernel that is short of memory is asked again by the next pass, so often.
@@ -362,7 +394,7 @@ impl<F: Form> Drop for RingQueue<F> {
     /// The kernel may write to the buffers of I/O in flight: it is waited for, or else they are
     /// never given back.
     fn drop(&mut self) {
-        if self.has_thread {
+        if self.submitter == Submitter::Thread {
             self.seen.add_thread_ns(self.ring.thread_ns());
         }
         if !self.quiesce() {
@@ -389,7 +421,7 @@ impl<F: Form> RingQueue<F> {
         unsafe { self.ring.push(|words| form::store(words, &cancel)) };
         while self.ring.pending() != 0 || self.ring.in_flight() != 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            let entered = match self.has_thread {
+            let entered = match self.submitter == Submitter::Thread {
                 true => self.ring.enter_with_thread(1, Some(left)),
                 false => self.ring.enter(1, Some(left)),
             };

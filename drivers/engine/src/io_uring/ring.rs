@@ -245,13 +245,37 @@ impl<F: Form> Ring<F> {
     /// The kernel's.
     #[inline(always)]
     pub(super) fn enter(&mut self, complete_min: u32, limit: Option<Duration>) -> io::Result<()> {
-        let pending = self.pending();
-        // SAFETY: checked by `values`. The release pairs with the kernel's acquire of the tail.
-        unsafe { self.sq_tail_shared.as_ref() }.store(self.sq_tail, Release);
+        let pending = self.publish();
         let taken = match limit {
             None => self.call(pending, complete_min, ENTER_GETEVENTS, std::ptr::null(), 0),
             Some(limit) => self.call_waiting(pending, complete_min, 0, limit),
         };
+        self.took(taken, pending)
+    }
+
+    /// Publishes and submits what is pending, if anything is, and looks for no completion.
+    ///
+    /// # Errors
+    /// The kernel's.
+    #[inline(always)]
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        match self.publish() {
+            0 => Ok(()),
+            pending => self.took(self.call(pending, 0, 0, std::ptr::null(), 0), pending),
+        }
+    }
+
+    /// Shows the kernel what is pending; how many entries that is.
+    #[inline(always)]
+    fn publish(&mut self) -> u32 {
+        // SAFETY: checked by `values`. The release pairs with the kernel's acquire of the tail.
+        unsafe { self.sq_tail_shared.as_ref() }.store(self.sq_tail, Release);
+        self.pending()
+    }
+
+    /// Counts what the kernel took of `pending` entries, if `taken` is no error.
+    #[inline(always)]
+    fn took(&mut self, taken: libc::c_long, pending: u32) -> io::Result<()> {
         if taken >= 0 {
             // The kernel takes no more than it was given.
             self.submitted = self.submitted.wrapping_add((taken as u32).min(pending));
@@ -274,9 +298,7 @@ impl<F: Form> Ring<F> {
         complete_min: u32,
         limit: Option<Duration>,
     ) -> io::Result<()> {
-        // SAFETY: checked by `values`. The release pairs with the kernel's acquire of the tail.
-        unsafe { self.sq_tail_shared.as_ref() }.store(self.sq_tail, Release);
-        let published = self.pending();
+        let published = self.publish();
         // The thread takes all that is published, sooner or later.
         self.submitted = self.sq_tail;
         // The tail is to be seen before the flag is looked at: the thread sets the flag, then looks

@@ -66,12 +66,39 @@ pub(super) struct Rings {
     pub(super) options: KernelOptions,
     /// Whether the target can be polled; if not, why.
     polls: Result<(), String>,
+    /// The target takes I/O that must not wait, so that the system call which submits an I/O also
+    /// sends it. Otherwise workers of the kernel's (io-wq) do.
+    pub(super) takes_nowait: bool,
     pub(super) seen: Seen,
 }
 
+/// What takes a ring's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Submitter {
+    /// The system call that publishes them.
+    Call,
+    /// A thread of the kernel's (`IORING_SETUP_SQPOLL`).
+    Thread,
+    /// The system call, which leaves each I/O to a worker of the kernel's.
+    Workers,
+}
+
 impl Rings {
-    pub(super) fn new(options: KernelOptions, polls: Result<(), String>) -> Self {
-        Self { options: options.completed(), polls, seen: Seen::default() }
+    pub(super) fn new(
+        options: KernelOptions,
+        polls: Result<(), String>,
+        takes_nowait: bool,
+    ) -> Self {
+        Self { options: options.completed(), polls, takes_nowait, seen: Seen::default() }
+    }
+
+    /// What takes the entries.
+    pub(super) fn submitter(&self) -> Submitter {
+        match (self.options.sqpoll, self.takes_nowait || self.is_polled()) {
+            (true, _) => Submitter::Thread,
+            (false, true) => Submitter::Call,
+            (false, false) => Submitter::Workers,
+        }
     }
 
     /// Whether the rings are polled.
@@ -88,11 +115,13 @@ impl Rings {
     fn wanted(&self) -> u32 {
         let options = &self.options;
         let mut flags = setup::NO_SQARRAY | setup::SINGLE_ISSUER;
-        // Whose completion work runs where is of no matter to a thread of the kernel's
-        // (io_uring_setup(2): these are refused with it).
-        flags |= match options.sqpoll {
-            true => setup::SQPOLL,
-            false => setup::DEFER_TASKRUN | setup::COOP_TASKRUN,
+        flags |= match self.submitter() {
+            // Whose completion work runs where is of no matter to it (io_uring_setup(2): the other
+            // flags are refused with it).
+            Submitter::Thread => setup::SQPOLL,
+            Submitter::Call => setup::DEFER_TASKRUN | setup::COOP_TASKRUN,
+            // Deferred work would need a system call more to see what the workers have done.
+            Submitter::Workers => setup::COOP_TASKRUN,
         };
         if options.sqpoll && options.sqpoll_cpu.is_some() {
             flags |= setup::SQ_AFF;
@@ -138,6 +167,12 @@ impl Rings {
             ("polled", self.polled_in_words(&seen)),
             ("batch", format!("a system call waits for {}", self.batch())),
         ];
+        if self.submitter() == Submitter::Workers {
+            let how = "by worker threads of the kernel's (io-wq): completion work is not deferred, \
+                       and where nothing is ready after submitting, the processor is given up \
+                       once before a call waits";
+            facts.push(("submission", how.to_owned()));
+        }
         if self.options.sqpoll {
             let time = match self.seen.thread_s() {
                 Some(seconds) => format!(
@@ -184,7 +219,7 @@ impl Rings {
 /// # Errors
 /// Why not, and what to do.
 pub(super) fn available() -> Result<(), EngineError> {
-    Rings::new(KernelOptions::default(), Ok(())).make::<Plain>(1).map(drop)
+    Rings::new(KernelOptions::default(), Ok(()), true).make::<Plain>(1).map(drop)
 }
 
 /// Why there is no ring, and what to do.

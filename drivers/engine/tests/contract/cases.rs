@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `null` | nothing |
 //! | `soft` | a stepped and a threaded soft controller, of 512 and 4096 byte blocks |
-//! | the kernel's | a file beside the test program, also with the engine's options; a loop device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK`, also polled |
+//! | the kernel's | a file beside the test program, also with the engine's options; a loop and a zram device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK`, also polled |
 //! | `io_uring_cmd` | the generic NVMe devices in `NVPOLL_CONTRACT_GENERIC`, also polled |
 //! | those that take a drive | the PCI functions in `NVPOLL_CONTRACT_DRIVES` that are bound to the engine's driver |
 //!

@@ -2,9 +2,10 @@
 
 use crate::cases::{Case, SIZE_BYTES, folder_on_disk, note, scratch_file};
 use crate::lane::{Lane, open, open_as, read};
-use crate::system::{LoopDevice, spawning};
+use crate::system::{LoopDevice, ZramDevice, spawning};
 use nvpoll_engine::{
-    Engine, EngineError, EngineKind, IoStatus, OpenOptions, SoftOptions, Target, Visitor, Wait,
+    CautionKind, Engine, EngineError, EngineKind, IoStatus, OpenOptions, SoftOptions, Target,
+    Visitor, Wait,
 };
 use std::fs::OpenOptions as FileOptions;
 use std::os::unix::fs::FileExt;
@@ -158,6 +159,59 @@ fn a_device_that_somebody_holds_is_not_written_and_is_free_again_at_once() {
     if let Some(device) = loop_device(&[], |_| ()) {
         let _quiet = spawning();
         for_each_kernel_engine!(check, device.node.clone());
+    }
+}
+
+#[test]
+fn io_that_the_kernels_workers_do_is_found_and_said() {
+    const DEPTH: u16 = 32;
+    struct Reads<'a>(&'a Path, bool);
+    impl Visitor for Reads<'_> {
+        type Output = ();
+
+        fn visit<E: Engine>(self) {
+            if E::INFO.name != "io_uring" {
+                return;
+            }
+            let Self(path, has_workers) = self;
+            let options = if has_workers { &["", "batch=8", "no-fixed"][..] } else { &[""] };
+            for options in options.iter().copied() {
+                let case = Case::new("io_uring", path.display(), Target::Path(path.into()));
+                let case = if options.is_empty() { case } else { case.with("io_uring", options) };
+                let engine: E = open(&case);
+                let mut lane = Lane::new(&case, &engine, DEPTH.into(), PAGE);
+                for tag in 0..DEPTH {
+                    lane.put(tag, u64::from(tag) * u64::from(PAGE), &[tag as u8 + 1; 4096]);
+                }
+                for round in 0..200 {
+                    for tag in 0..DEPTH {
+                        let page = u64::from((tag + round) % DEPTH);
+                        lane.push(tag, read(page * u64::from(PAGE), PAGE));
+                    }
+                    // Whole rounds, and ones of which a part is looked for without waiting.
+                    let early = if round % 2 == 0 { lane.reap(Wait::No).len() } else { 0 };
+                    assert_eq!(early + lane.finish().len(), usize::from(DEPTH), "{}", case.name);
+                }
+                for tag in 0..DEPTH {
+                    lane.expect(tag, u64::from(tag) * u64::from(PAGE), &[tag as u8 + 1; 4096], "");
+                }
+                let facts = engine.facts();
+                let fact = |name| facts.iter().find(|(known, _)| *known == name);
+                let (_, flags) = fact("ring flags").unwrap();
+                assert_eq!(fact("submission").is_some(), has_workers, "{facts:?}");
+                assert_eq!(flags.contains("deferred task run"), !has_workers, "{flags}");
+                let kinds: Vec<_> = engine.cautions().iter().map(|one| one.kind).collect();
+                assert_eq!(kinds.contains(&CautionKind::Workers), has_workers, "{kinds:?}");
+            }
+        }
+    }
+    let folder = folder_on_disk();
+    let file = scratch_file(folder.path());
+    let kinds = EngineKind::ALL;
+    kinds.iter().for_each(|kind| kind.with(Reads(&file, false)));
+    match ZramDevice::new() {
+        Ok(device) => kinds.iter().for_each(|kind| kind.with(Reads(&device.node, true))),
+        Err(reason) => note(format!("I/O by the kernel's workers is not tested here: {reason}")),
     }
 }
 

@@ -1,10 +1,11 @@
-//! The targets that only Linux has: loop devices, generic NVMe devices, PCI functions.
+//! The targets that only Linux has: loop and zram devices, generic NVMe devices, PCI functions.
 
-use crate::cases::{Case, folder_on_disk, listed, note, scratch_file};
+use crate::cases::{Case, SIZE_BYTES, folder_on_disk, listed, note, scratch_file};
 use nvpoll_engine::Target;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The targets of `engine`, where they are neither files nor block devices; `driver` is the one that
 /// hands a drive over.
@@ -16,17 +17,19 @@ pub fn cases(engine: &str, driver: Option<&str>) -> Option<Vec<Case>> {
 }
 
 /// Block devices that are made for the test.
-pub fn made(engine: &str) -> Option<Case> {
-    match LoopDevice::new() {
-        Ok(device) => {
-            let target = Target::Path(device.node.clone());
-            Some(Case::new(engine, "a loop device", target).kept_by(device))
-        }
-        Err(reason) => {
-            note(format!("{engine} is not tested on a loop device: {reason}"));
-            None
-        }
-    }
+pub fn made(engine: &str) -> Vec<Case> {
+    let on_loop = LoopDevice::new().map(|device| {
+        let target = Target::Path(device.node.clone());
+        Case::new(engine, "a loop device", target).kept_by(device)
+    });
+    let on_zram = ZramDevice::new().map(|device| {
+        let target = Target::Path(device.node.clone());
+        Case::new(engine, "a zram device", target).kept_by(device)
+    });
+    let said = |(what, made): (&str, Result<Case, String>)| {
+        made.map_err(|reason| note(format!("{engine} is not tested on a {what} device: {reason}")))
+    };
+    [("loop", on_loop), ("zram", on_zram)].into_iter().filter_map(|made| said(made).ok()).collect()
 }
 
 fn drives(engine: &str, driver: &str) -> Vec<Case> {
@@ -120,6 +123,50 @@ impl Drop for LoopDevice {
         let detached = Command::new("losetup").arg("--detach").arg(&self.node).status();
         if !detached.is_ok_and(|status| status.success()) {
             note(format!("{} could not be detached", self.node.display()));
+        }
+    }
+}
+
+/// A compressed RAM disk, which takes no I/O that must not wait (`RWF_NOWAIT`).
+pub struct ZramDevice {
+    pub node: PathBuf,
+    number: String,
+}
+
+/// Where zram devices are made and removed (Documentation/admin-guide/blockdev/zram.rst).
+const ZRAM_CONTROL: &str = "/sys/class/zram-control";
+
+impl ZramDevice {
+    /// # Errors
+    /// Why there is none, where this user may not make one or the kernel has no zram.
+    pub fn new() -> Result<Self, String> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err("that takes root".to_owned());
+        }
+        let number = std::fs::read_to_string(format!("{ZRAM_CONTROL}/hot_add"))
+            .map_err(|error| format!("{ZRAM_CONTROL}/hot_add: {error}; `modprobe zram`"))?;
+        let number = number.trim().to_owned();
+        let device = Self { node: format!("/dev/zram{number}").into(), number };
+        let size = format!("/sys/block/zram{}/disksize", device.number);
+        std::fs::write(&size, SIZE_BYTES.to_string())
+            .map_err(|error| format!("{size}: {error}"))?;
+        // The node is made by devtmpfs, before the number is there to read.
+        match device.node.exists() {
+            true => Ok(device),
+            false => Err(format!("{} did not appear", device.node.display())),
+        }
+    }
+}
+
+impl Drop for ZramDevice {
+    fn drop(&mut self) {
+        // A ring's hold on the device ends a little after the ring; so may somebody's look at it.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while std::fs::write(format!("{ZRAM_CONTROL}/hot_remove"), &self.number).is_err() {
+            if Instant::now() > deadline {
+                return note(format!("{} could not be removed", self.node.display()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

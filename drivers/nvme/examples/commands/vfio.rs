@@ -1,5 +1,4 @@
-//! Sends each of the rarer commands to a drive on vfio-pci and checks what it did.
-//! **What is on the drive is lost.** `commands ADDRESS SERIAL`; for the lab's drives.
+//! The commands, one after the other, on Linux.
 
 use nvpoll_nvme::{Commands, Controller, NvmeError, Options};
 use nvpoll_pci::TransportOptions;
@@ -11,7 +10,8 @@ use std::error::Error;
 const LBA: u64 = 64;
 const BLOCKS: usize = 16;
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// Takes the drive that the arguments name.
+pub fn check() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, serial] = &arguments[..] else {
         return Err("usage: commands ADDRESS SERIAL (the drive's data is lost)".into());
