@@ -15,6 +15,10 @@ const YIELD_AFTER: Duration = Duration::from_millis(1);
 const SLEEP_AFTER: Duration = Duration::from_millis(10);
 /// How long it sleeps then.
 const SLEEP: Duration = Duration::from_micros(50);
+/// Without work for this long, its sleeps are longer.
+const REST_AFTER: Duration = Duration::from_millis(100);
+/// How long they are then: waking up costs some machines a quarter of a short sleep.
+const REST: Duration = Duration::from_micros(500);
 /// How long a disabled device sleeps, unless a register is written.
 const PARK: Duration = Duration::from_millis(100);
 /// How long dropping a controller waits for the thread, which may be in a call of the file system.
@@ -71,7 +75,7 @@ fn run(shared: &Shared, device: &mut Device) {
         }
         match since.get_or_insert_with(Instant::now).elapsed() {
             spent if spent > SLEEP_AFTER => {
-                thread::sleep(SLEEP);
+                thread::sleep(if spent > REST_AFTER { REST } else { SLEEP });
                 idle = PASSES;
             }
             spent if spent > YIELD_AFTER => {
