@@ -153,7 +153,9 @@ fn warns(state: &DriveState) -> Option<Mark> {
 
 /// Writes of less than the drive's own unit.
 fn below_unit(row: &Row, state: &DriveState) -> Option<Mark> {
-    let unit = state.write_unit_bytes.filter(|_| row.workload.rw.writes())?;
+    // What is trimmed is not written.
+    let rw = row.workload.rw;
+    let unit = state.write_unit_bytes.filter(|_| rw.writes() && !rw.trims())?;
     let least = match &row.workload.bssplit {
         Some(split) => split.parts(true).iter().map(|(bytes, _)| *bytes).min()?,
         None => row.workload.bs_bytes,
@@ -275,6 +277,7 @@ mod tests {
         assert_eq!(kinds(Rw::RandRw, both(8192)), [MarkKind::BelowWriteUnit]);
         assert_eq!(kinds(Rw::RandWrite, both(4096)), []);
         assert_eq!(kinds(Rw::RandRead, both(16_384)), []);
+        assert_eq!(kinds(Rw::RandTrim, both(16_384)), []);
     }
 
     #[test]

@@ -256,6 +256,10 @@ impl Device {
             return false;
         }
         let cq = sq.cq;
+        // A doorbell that was rung after a reset is none of the queues' from before it.
+        if self.reset_waits(shared) {
+            return false;
+        }
         // After the doorbell: what was unmapped before it was rung has to fault.
         self.view.refresh(&shared.iommu);
         if looked.is_err() {
