@@ -88,7 +88,6 @@ fn sum(counts: &str) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
 
-#[cfg(unix)]
 fn own_switches() -> (Result<u64, String>, Result<u64, String>) {
     use nix::sys::resource::{UsageWho, getrusage};
     match getrusage(UsageWho::RUSAGE_SELF) {
@@ -101,12 +100,6 @@ fn own_switches() -> (Result<u64, String>, Result<u64, String>) {
             (Err(why.clone()), Err(why))
         }
     }
-}
-
-#[cfg(not(unix))]
-fn own_switches() -> (Result<u64, String>, Result<u64, String>) {
-    let why = || Err("this system does not count them by process".to_owned());
-    (why(), why())
 }
 
 #[cfg(test)]
@@ -165,7 +158,6 @@ mod tests {
         assert!(Counts::read(nothing.path(), &[]).interrupts.unwrap_err().contains("/proc/stat"));
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_sleep_is_a_voluntary_switch() {
         let before = own_switches().0.unwrap();
