@@ -144,8 +144,8 @@ impl Plan {
         u64::from(self.rounds) * (self.stacks.len() * self.workloads.len()) as u64
     }
 
-    /// Seconds that the measurements take, binding and opening left out; `None` where they end by
-    /// a number of I/Os.
+    /// Seconds that the measurements take; binding, opening and the harness's own measurement left
+    /// out. `None` where they end by a number of I/Os.
     pub fn seconds(&self) -> Option<f64> {
         let each = self.timing.ramp_s + self.timing.runtime_s;
         self.timing.number_ios.is_none().then(|| self.measurements() as f64 * each)

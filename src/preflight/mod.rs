@@ -67,7 +67,7 @@ pub struct Fitting {
 /// the one with the driver that `bind` would choose.
 pub fn fitting_engines(host: &Host, subjects: &[Subject], options: &TakeOptions) -> Fitting {
     let mut fitting = Fitting::default();
-    for &kind in EngineKind::ALL.iter().filter(|kind| kind.info().name != "null") {
+    for &kind in EngineKind::ALL.iter().filter(|kind| kind.info().moves_data) {
         if !subjects.iter().all(|subject| subject.engine_target(host, kind).is_ok()) {
             continue;
         }

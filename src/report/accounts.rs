@@ -1,6 +1,8 @@
 //! A row's accounts by the I/O, as reports show them.
 
-use crate::measure::Accounts;
+use super::model::Row;
+use crate::measure::{Accounts, Interval};
+use crate::run::HarnessNs;
 use serde::Serialize;
 
 /// One account of a row.
@@ -42,8 +44,37 @@ const KINDS: [Kind; 11] = [
     }),
 ];
 
+/// All accounts of a row, and what the harness took of it.
+pub(super) fn of_row(row: &Row) -> Vec<Account> {
+    let mut accounts = row.accounts.as_ref().map_or_else(Vec::new, |own| per_io(own, row.ios));
+    let harness =
+        row.harness_ns_per_io.into_iter().flat_map(|HarnessNs { batched, one_by_one }| {
+            [
+                ("Harness per I/O, whole depth a pass", batched),
+                ("Harness per I/O, one a pass", one_by_one),
+            ]
+        });
+    accounts.extend(harness.map(|(name, ns)| Account {
+        name,
+        unit: "ns",
+        per_io: Some(ns.mean),
+        missing: None,
+    }));
+    accounts
+}
+
+/// What the harness itself took in the rows' rounds, in a sentence.
+pub(super) fn harness<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
+    let costs: Vec<HarnessNs<Interval>> = rows.filter_map(|row| row.harness_ns_per_io).collect();
+    let least = costs.iter().map(|cost| cost.batched.mean).reduce(f64::min)?;
+    let most = costs.iter().map(|cost| cost.one_by_one.mean).reduce(f64::max)?;
+    Some(format!(
+        "The harness itself takes {least:.0} to {most:.0} ns of each I/O (engine null with these workloads, in the same rounds); nothing is subtracted."
+    ))
+}
+
 /// All accounts of a window with `ios` I/Os.
-pub(super) fn per_io(accounts: &Accounts, ios: u64) -> Vec<Account> {
+fn per_io(accounts: &Accounts, ios: u64) -> Vec<Account> {
     let kinds = KINDS.into_iter();
     kinds
         .map(|(name, unit, field, sum)| {
@@ -103,6 +134,21 @@ mod tests {
         assert!(cycles.missing.as_ref().unwrap().contains("perf_event_paranoid"));
         assert_eq!(of("Interrupts per I/O, drives").per_io, Some(0.0));
         assert!(super::per_io(accounts, 0).iter().all(|account| account.per_io.is_none()));
+    }
+
+    #[test]
+    fn the_harness_stands_beside_what_it_took_part_in() {
+        let mut report = sample::report();
+        let accounts = of_row(&report.rows[0]);
+        let of = |name: &str| accounts.iter().find(|account| account.name == name).unwrap().per_io;
+        // Three rounds: 21, 22 and 23.
+        assert_eq!(of("Harness per I/O, whole depth a pass"), Some(22.0));
+        assert_eq!(of("Harness per I/O, one a pass"), Some(42.0));
+        let said = harness(report.rows.iter()).unwrap();
+        assert!(said.contains("22 to 42 ns of each I/O"), "{said}");
+        report.rows.iter_mut().for_each(|row| row.harness_ns_per_io = None);
+        assert_eq!(harness(report.rows.iter()), None);
+        assert!(of_row(&report.rows[0]).iter().all(|account| !account.name.starts_with("Harness")));
     }
 
     #[test]

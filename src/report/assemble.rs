@@ -12,7 +12,7 @@ use crate::measure::{
     Accounts, CpuUse, Direction, Doorbells, ErrorTally, InstrumentsSeen, Interval, Recorder,
     Steadiness, mean_interval, ratio, resolution,
 };
-use crate::run::Verified;
+use crate::run::{HarnessNs, Verified};
 use crate::workload::Workload;
 use nvpoll_engine::Condition;
 use std::collections::BTreeMap;
@@ -73,6 +73,8 @@ pub struct RoundResult {
     pub doorbells: Option<Doorbells>,
     /// What the instruments saw, where there were any.
     pub instruments: Option<InstrumentsSeen>,
+    /// What the harness itself takes with this workload, measured in the same round.
+    pub harness_ns: Option<HarnessNs<f64>>,
     /// I/Os a second of each drive, in the order of `ran.drives`; empty where nothing was measured.
     pub iops_by_drive: Vec<f64>,
     /// What was checked of the content; `None` where nothing was to be.
@@ -257,6 +259,7 @@ fn row(rounds: &[Numbered<'_>]) -> Option<Row> {
         elapsed_s: merged.elapsed_s,
         polls: merged.polls(),
         doorbell_writes_per_io: merged.doorbell_writes_per_io(),
+        harness_ns_per_io: merged.harness(),
         stages: stages::of(&merged.rounds, lat_ns(&merged.recorder, None, merged.ns_per_tick)),
         iops_by_drive: merged.by_drive(first.ran.drives.len()),
         read: mixed(Direction::Read),
@@ -355,6 +358,13 @@ impl<'a> Merged<'a> {
         let writes = self.sum(|round| Some(round.doorbells?.writes as f64))?;
         let ios = self.sum(|round| Some(round.doorbells?.ios as f64))?;
         Some(writes / ios).filter(|per_io| per_io.is_finite())
+    }
+
+    fn harness(&self) -> Option<HarnessNs<Interval>> {
+        Some(HarnessNs {
+            batched: self.interval(|round| Some(round.harness_ns?.batched))?,
+            one_by_one: self.interval(|round| Some(round.harness_ns?.one_by_one))?,
+        })
     }
 
     /// IOPS of each of several drives, where each round has them.

@@ -341,19 +341,6 @@ mod tests {
         assert_eq!(report["complete"], false);
     }
 
-    /// All keys of `value`, at any depth, but those that the run makes up.
-    fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
-        if let Some(list) = value.as_array() {
-            list.iter().for_each(|value| keys(value, found));
-        }
-        for (key, value) in value.as_object().into_iter().flatten() {
-            found.push(key.clone());
-            if !["plan", "facts", "mitigations"].contains(&key.as_str()) {
-                keys(value, found);
-            }
-        }
-    }
-
     #[test]
     fn every_field_is_documented() {
         let manual = include_str!("../../docs/RESULT-FORMAT.md");
@@ -361,7 +348,7 @@ mod tests {
         for mut report in [sample::report(), sample::poor_report()] {
             report.rows[0].flush =
                 Some(crate::report::Flushes { count: 1, min_ns: 1.0, mean_ns: 1.0, max_ns: 1.0 });
-            keys(&serde_json::to_value(report).unwrap(), &mut found);
+            sample::keys(&serde_json::to_value(report).unwrap(), &mut found);
         }
         found.sort();
         found.dedup();

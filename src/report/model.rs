@@ -4,7 +4,7 @@ use super::drive_state::DriveState;
 use super::environment::Environment;
 use super::marks::Mark;
 use crate::measure::{Accounts, CpuUse, Interval, LatencySummary, Steadiness};
-use crate::run::Verified;
+use crate::run::{HarnessNs, Verified};
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -85,6 +85,10 @@ pub struct Row {
     /// Doorbell writes an I/O, of both doorbells together; `None` where the engine has none.
     #[serde(default)]
     pub doorbell_writes_per_io: Option<f64>,
+    /// What the harness itself takes for an I/O of this workload, measured in the same rounds; `None` in
+    /// results before it was there, and where nothing was measured.
+    #[serde(default)]
+    pub harness_ns_per_io: Option<HarnessNs<Interval>>,
     /// Where the time of an I/O went; `None` without instruments.
     #[serde(default)]
     pub stages: Option<Stages>,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::measure::{Accounts, CpuUse, Direction, Doorbells, Recorder};
+use crate::run::HarnessNs;
 use crate::workload::{Rw, Workload};
 use nvpoll_engine::IoStatus;
 use std::collections::BTreeMap;
@@ -107,6 +108,10 @@ pub fn round(round: u32, workload: &Workload, engine: &str, iops: u64, depth: u6
         polls: (engine == "vfio").then_some(Polls { useful: 1000, empty: 3000 }),
         doorbells: (engine == "vfio").then_some(Doorbells { writes: 500, ios: 1000 }),
         instruments: None,
+        harness_ns: Some(HarnessNs {
+            batched: 20.0 + f64::from(round),
+            one_by_one: 40.0 + f64::from(round),
+        }),
         iops_by_drive: Vec::new(),
         complete: true,
         verified: None,
@@ -166,4 +171,17 @@ pub fn poor_report() -> Report {
     failed.marks =
         vec![Mark::new(MarkKind::Failed, "round 1 failed: io_uring is switched off here")];
     Report::assemble(plan(), environment(), &[soft, file, failed], true)
+}
+
+/// All keys of `value`, at any depth, but those that the run makes up.
+pub fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
+    if let Some(list) = value.as_array() {
+        list.iter().for_each(|value| keys(value, found));
+    }
+    for (key, value) in value.as_object().into_iter().flatten() {
+        found.push(key.clone());
+        if !["plan", "facts", "mitigations"].contains(&key.as_str()) {
+            keys(value, found);
+        }
+    }
 }

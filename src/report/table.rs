@@ -1,6 +1,6 @@
 //! The table for the terminal: a block for each workload, a line for each stack.
 
-use super::accounts::{not_available, per_io};
+use super::accounts::{self, not_available};
 use super::columns::{Block, Column, Lat, Line, columns, fit, lay_out, name_columns, wrap};
 use super::input::Input;
 use super::marks::{Mark, MarkKind};
@@ -137,6 +137,7 @@ fn legend(report: &Report, columns: &[Column]) -> Option<String> {
     if !missing.is_empty() {
         parts.push(format!("Not available here: {}.", missing.join("; ")));
     }
+    parts.extend(accounts::harness(report.rows.iter()));
     parts.extend(verified(report));
     (!parts.is_empty()).then(|| parts.join(" "))
 }
@@ -214,7 +215,7 @@ fn block(rows: &[Row], notes: &mut Notes) -> Block {
             machine_pct: row.cpu.machine_pct,
             ns_per_io: row.cpu.ns_per_io,
             in_flight: row.in_flight_mean,
-            accounts: row.accounts.as_ref().map_or_else(Vec::new, |own| per_io(own, row.ios)),
+            accounts: accounts::of_row(row),
             ratio: row.ratio.as_ref().map(|ratio| ratio.ratio),
             is_base,
             is_part: false,

@@ -16,6 +16,7 @@ mod drive;
 mod extras;
 #[cfg_attr(windows, path = "hands_windows.rs")]
 mod hands;
+mod harness;
 mod instruments;
 mod layout;
 mod many;
@@ -33,6 +34,7 @@ pub use cpus::{CpuList, CpuListError};
 pub use drive::Lane;
 pub use extras::Extras;
 pub use hands::HostHands;
+pub use harness::HarnessNs;
 pub use many::Many;
 pub use memory::Locked;
 pub use session::{Column, Hands, Observer, Outcome, run_plan};
@@ -188,7 +190,9 @@ impl Visitor for Measure<'_, '_> {
         let open = |(target, nsid): &(Target, u32)| E::open(target, &options(*nsid));
         let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;
         let plans = plan_lanes(self.job, &engines)?;
-        memory::check(&plans)?;
+        if const { E::INFO.moves_data } {
+            memory::check(&plans)?;
+        }
         run_lanes(self.job, &engines, &plans, self.control, self.live, self.watcher)
     }
 }
@@ -322,7 +326,7 @@ fn lane<E: Engine>(
     }
     let make = |engine: &E| {
         engine.queue(plan.shape).map(|mut queue| {
-            if workload.rw.writes() {
+            if const { E::INFO.moves_data } && workload.rw.writes() {
                 fill(&mut queue, plan, workload);
             }
             queue

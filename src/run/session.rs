@@ -1,6 +1,6 @@
 //! A whole plan: rounds in interleaved order, drives taken and given back, every outcome kept.
 
-use super::{Control, CpuList, Job, Live, Measurement, measure};
+use super::{Control, CpuList, HarnessNs, Job, Live, Measurement, harness, measure};
 use crate::failure::{Failure, FailureKind};
 use crate::plan::Plan;
 use crate::preflight::{Subject, stack_name};
@@ -83,7 +83,8 @@ pub fn run_plan(
     hands: &mut dyn Hands,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Failure> {
-    let mut session = Session { plan, cpus, control, outcome: Outcome::default(), number: 0 };
+    let (outcome, harness) = (Outcome::default(), BTreeMap::new());
+    let mut session = Session { plan, cpus, control, outcome, number: 0, harness };
     let ended = session.rounds(columns, hands, observer);
     let mut outcome = session.outcome;
     if let Err(failure) = hands.give_back(observer) {
@@ -104,6 +105,8 @@ struct Session<'a> {
     control: &'a Control,
     outcome: Outcome,
     number: u64,
+    /// What the harness takes in the round that runs, by the workload's name.
+    harness: BTreeMap<String, HarnessNs<f64>>,
 }
 
 impl Session<'_> {
@@ -117,6 +120,7 @@ impl Session<'_> {
             self.precondition(columns, hands, observer)?;
         }
         for round in 1..=self.plan.rounds {
+            self.harness(round, columns, observer)?;
             for index in self.plan.order(round) {
                 let Some(column) = columns.get(index) else { continue };
                 if self.control.is_stopped() {
@@ -125,6 +129,29 @@ impl Session<'_> {
                 self.column(round, column, hands, observer)?;
             }
             observer.round_done(&self.outcome.results);
+        }
+        Ok(())
+    }
+
+    /// Measures the harness itself with each workload, for the round that begins.
+    fn harness(
+        &mut self,
+        round: u32,
+        columns: &[Column],
+        observer: &mut dyn Observer,
+    ) -> Result<(), Failure> {
+        self.harness.clear();
+        // Of the engine that moves nothing, the row itself is it.
+        let measured = |column: &&Column| column.kind.info().moves_data;
+        let Some(column) = columns.iter().find(measured) else { return Ok(()) };
+        observer.doing(&format!("round {round}: measuring the harness itself"));
+        for workload in &self.plan.workloads {
+            let like = self.job(column, &[], &[], workload);
+            let run =
+                &mut |job: &Job<'_>| measure(EngineKind::Null, job, self.control, &mut |_| {});
+            if let Some(cost) = harness::measure(workload, &like, run)? {
+                self.harness.insert(workload.name.clone(), cost);
+            }
         }
         Ok(())
     }
@@ -190,7 +217,8 @@ impl Session<'_> {
             let result = match measured {
                 Ok(measurement) => {
                     self.check_content(column, workload, &measurement, observer);
-                    measured_round(round, column, workload, measurement)
+                    let result = measured_round(round, column, workload, measurement);
+                    RoundResult { harness_ns: self.harness.get(&workload.name).copied(), ..result }
                 }
                 // What does not fit shows before anything was measured, as a rule.
                 Err(failure) if failure.kind != FailureKind::Failed && self.is_empty() => {
@@ -331,7 +359,7 @@ fn measured_round(
         Mark::new(kind, caution.text)
     });
     // The engine that moves nothing reads nothing.
-    let reads = workload.rw.reads() && column.kind.info().name != "null";
+    let reads = workload.rw.reads() && column.kind.info().moves_data;
     let unwritten = column.subjects.iter().filter(|_| reads).filter_map(Subject::never_written);
     let unwritten = unwritten.map(|text| Mark::new(MarkKind::NeverWritten, text));
     let wrong = measurement.verified.as_ref().and_then(super::verify::Verified::sentence);
@@ -350,6 +378,7 @@ fn measured_round(
         polls,
         doorbells: measurement.doorbells,
         instruments: measurement.instruments,
+        harness_ns: None,
         iops_by_drive: measurement.iops_by_target,
         complete: !measurement.stopped,
         verified: measurement.verified,
@@ -372,6 +401,7 @@ fn failed_round(round: u32, column: &Column, workload: &Workload, why: &str) -> 
         polls: None,
         doorbells: None,
         instruments: None,
+        harness_ns: None,
         iops_by_drive: Vec::new(),
         complete: false,
         verified: None,

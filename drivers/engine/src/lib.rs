@@ -292,6 +292,9 @@ pub struct EngineInfo {
     pub driver: Option<&'static str>,
     /// It polls for completions, so that a busy processor says nothing of the work done.
     pub polls: bool,
+    /// It has buffers and something to move them to and from; where not, its figures are the
+    /// harness's own cost.
+    pub moves_data: bool,
     /// Most I/Os in flight a queue by the engine's nature: 1 for synchronous calls.
     pub depth_max: Option<u32>,
     /// The options that it has.

@@ -29,6 +29,7 @@ impl Engine for Null {
         summary: "completes at once and moves nothing: the harness's own cost",
         driver: None,
         polls: false,
+        moves_data: false,
         depth_max: None,
         waits: &[],
         writes: EngineInfo::WRITES_AND_TRIMS,

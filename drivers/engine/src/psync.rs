@@ -28,6 +28,7 @@ impl Engine for Psync {
         summary: "the kernel's synchronous calls, pread and pwrite, one I/O in flight",
         driver: None,
         polls: false,
+        moves_data: true,
         depth_max: Some(1),
         waits: &[],
         writes: EngineInfo::WRITES,

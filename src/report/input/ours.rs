@@ -2,7 +2,7 @@
 
 use super::{Input, InputRow};
 use crate::measure::{Accounts, Interval, WINDOW_ROUNDS, mean_interval, outliers};
-use crate::report::accounts::{not_available, per_io};
+use crate::report::accounts::{self, not_available};
 use crate::report::figures::rate;
 use crate::report::marks::{Mark, MarkKind, of_machine};
 use crate::report::merged::{
@@ -66,7 +66,7 @@ fn row(row: &Row) -> InputRow {
         ios: Some(row.ios),
         elapsed_s: Some(row.elapsed_s),
         polls: row.polls,
-        accounts: row.accounts.as_ref().map_or_else(Vec::new, |own| per_io(own, row.ios)),
+        accounts: accounts::of_row(row),
         context_switches: row.accounts.as_ref().and_then(own_switches),
         drive_states: row.drive_states.clone(),
         facts: facts(row),

@@ -42,6 +42,7 @@ impl Engine for IoUring {
         summary: "the kernel's io_uring, batched, with registered buffers and file",
         driver: None,
         polls: false,
+        moves_data: true,
         depth_max: Some(ENTRIES_MAX),
         waits: &[],
         writes: EngineInfo::WRITES,

@@ -53,6 +53,7 @@ impl Engine for IoUringCmd {
         summary: "NVMe commands through io_uring, past the block layer, on /dev/ngXnY",
         driver: None,
         polls: false,
+        moves_data: true,
         depth_max: Some(super::abi::ENTRIES_MAX),
         waits: &[],
         writes: EngineInfo::WRITES,

@@ -58,6 +58,7 @@ impl Engine for Libaio {
         summary: "the kernel's older asynchronous calls, io_submit and io_getevents",
         driver: None,
         polls: false,
+        moves_data: true,
         depth_max: Some(DEPTH_MAX),
         waits: &[],
         writes: EngineInfo::WRITES,

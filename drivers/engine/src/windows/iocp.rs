@@ -38,6 +38,7 @@ impl<C: Calls + Default> Engine for PortEngine<C> {
         summary: "Windows' completion ports: overlapped ReadFile and WriteFile past the cache",
         driver: None,
         polls: false,
+        moves_data: true,
         depth_max: Some(DEPTH_MAX),
         waits: &[],
         writes: EngineInfo::WRITES,

@@ -75,6 +75,7 @@ impl<C: Calls + Default, R: RingTable> Engine for RingEngine<C, R> {
         summary: "Windows' IoRing: batches through a ring, with registered file and buffers",
         driver: None,
         polls: false,
+        moves_data: true,
         depth_max: Some(DEPTH_MAX),
         waits: &[],
         writes: EngineInfo::WRITES,
