@@ -70,6 +70,9 @@ pub(crate) struct Device {
     pub(crate) view: DmaView,
     pub(crate) segments: Segments,
     pub(crate) media: Media,
+    /// As `segments`, of metadata that crosses the bus beside the data; and one block with its metadata.
+    pub(crate) metadata_segments: Segments,
+    pub(crate) block: Vec<u64>,
     pub(crate) page_bytes: u64,
     pub(crate) sqs: Vec<Option<Box<Sq>>>,
     pub(crate) cqs: Vec<Option<Box<Cq>>>,
@@ -97,6 +100,8 @@ impl Device {
             view: DmaView::default(),
             segments: Segments::with_room_for(transfer),
             media: Media::open(options)?,
+            metadata_segments: Segments::default(),
+            block: vec![0; (options.lba_bytes as usize + usize::from(options.metadata.bytes)) / 8],
             page_bytes: 4096,
             sqs: (0..queues).map(|_| None).collect(),
             cqs: (0..queues).map(|_| None).collect(),

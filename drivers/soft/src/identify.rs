@@ -78,15 +78,17 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
     id.critical_kelvin = CRITICAL_KELVIN;
     (id.sq_entry_log2, id.cq_entry_log2) = (0x66, 0x44);
     id.namespaces = NSID;
+    // Neither of the two where they would have to move metadata.
+    let is_plain = options.metadata.bytes == 0;
     id.nvm_commands = OptionalCommands::new()
-        .with_compare(true)
+        .with_compare(is_plain)
         .with_dataset_management(true)
         .with_write_zeroes(true)
         .with_verify(true)
-        .with_copy(true)
+        .with_copy(is_plain)
         .into_bits();
     // Copy's ranges in format 0.
-    id.copy_formats = 1;
+    id.copy_formats = is_plain.into();
     // A volatile write cache is there, and Flush takes the broadcast NSID (bits 2:1, 11b).
     id.write_cache = 1 | 3 << 1;
     // SGLs in I/O commands, of double words at their addresses (bits 1:0, 10b); data blocks alone.
@@ -135,12 +137,23 @@ pub(crate) fn namespace(options: &SoftOptions, page: &mut Page) {
     // Deallocated blocks, of which there are those never written, read as zeroes.
     id.deallocate = 1;
     id.media_bytes = [options.size_bytes, 0];
-    (id.copy_range_blocks_max, id.copy_blocks_max) = (COPY_RANGE_BLOCKS_MAX, COPY_BLOCKS_MAX);
-    id.copy_ranges_z = (COPY_RANGES_MAX - 1) as u8;
+    let metadata = &options.metadata;
+    if metadata.bytes == 0 {
+        (id.copy_range_blocks_max, id.copy_blocks_max) = (COPY_RANGE_BLOCKS_MAX, COPY_BLOCKS_MAX);
+        id.copy_ranges_z = (COPY_RANGES_MAX - 1) as u8;
+    } else {
+        // FLBAS bit 4, and what MC, DPC and DPS say of the one format that there is.
+        id.format = u8::from(metadata.interleaved) << 4;
+        id.metadata = if metadata.interleaved { 1 } else { 1 << 1 };
+        if let Some(kind) = metadata.protection.checked_sub(1) {
+            id.protection_capabilities = 1 << kind | if metadata.first { 1 << 3 } else { 1 << 4 };
+            id.protection = metadata.protection | u8::from(metadata.first) << 3;
+        }
+    }
     id.nguid = identifier(options);
     let data_log2 = options.lba_bytes.trailing_zeros() as u8;
     if let Some(format) = id.formats.first_mut() {
-        *format = LbaFormat { metadata_bytes: 0, data_log2, performance: 0 };
+        *format = LbaFormat { metadata_bytes: metadata.bytes, data_log2, performance: 0 };
     }
     page_of(&id, page);
 }

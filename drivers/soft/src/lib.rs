@@ -16,7 +16,8 @@
 //!
 //! # What it does not do
 //!
-//! One namespace of one LBA format, without metadata or protection information. No interrupts (a
+//! One namespace of one LBA format; where its blocks have metadata there is neither Compare nor Copy.
+//! No interrupts (a
 //! completion queue may ask for one and never gets it), no SGLs but a data block, no fused commands,
 //! no Format, firmware download, namespace management or reservations. Arbitration is plain round
 //! robin, and features that only tune real hardware are kept and given back. Of SMART the counters
@@ -44,6 +45,7 @@ mod identify;
 mod iommu;
 mod lifecycle;
 mod media;
+mod metadata;
 mod nvm;
 mod optional;
 mod options;
@@ -56,5 +58,6 @@ mod thread;
 pub use controller::{SoftController, SoftDoorbell, SoftError};
 pub use fault::{FaultAction, FaultHooks, FaultRule};
 pub use iommu::DmaFault;
+pub use metadata::BlockMetadata;
 pub use options::{Backing, OptionError, SoftOptions};
 pub use shared::SoftCounters;

@@ -33,9 +33,9 @@ impl Media {
     pub(crate) fn open(options: &SoftOptions) -> Result<Self, SoftError> {
         Ok(match &options.backing {
             Backing::Null => Self::Null,
-            Backing::Ram => Self::Ram(Ram::new(options.size_bytes)),
+            Backing::Ram => Self::Ram(Ram::new(options.medium_bytes())),
             Backing::File(path) => {
-                let file = open_file(path, options.size_bytes)
+                let file = open_file(path, options.medium_bytes())
                     .map_err(|source| SoftError::Backing { path: path.clone(), source })?;
                 Self::File(FileMedia { file, buffer: vec![0; FILE_BYTES / 8].into() })
             }
@@ -116,7 +116,7 @@ struct Piece {
     words: usize,
 }
 
-/// Cuts a range, whose ends are multiples of 512, at the chunks' borders.
+/// Cuts a range, whose ends are multiples of 8, at the chunks' borders.
 #[inline]
 fn pieces(offset: u64, bytes: u64) -> impl Iterator<Item = Piece> {
     let end = offset + bytes;

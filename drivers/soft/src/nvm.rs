@@ -1,6 +1,7 @@
 //! The NVM commands (§6): read, write, write zeroes, flush; the others are in `optional.rs`.
 
 use crate::device::{Device, Outcome};
+use crate::metadata::Action;
 use crate::prp::{DataError, Prps, Sgl};
 use crate::shared::Shared;
 use nvpoll_spec::{NSID_ALL, NvmOpcode, Status, SubmissionEntry};
@@ -26,15 +27,19 @@ impl Device {
             return Outcome::invalid(Status::INVALID_FIELD);
         }
         let opcode = NvmOpcode(entry.opcode);
+        let is_plain = shared.options.metadata.bytes == 0;
         let outcome = match opcode {
-            NvmOpcode::READ => self.transfer(shared, entry, false),
-            NvmOpcode::WRITE => self.transfer(shared, entry, true),
+            NvmOpcode::READ if is_plain => self.transfer(shared, entry, false),
+            NvmOpcode::WRITE if is_plain => self.transfer(shared, entry, true),
+            NvmOpcode::READ => self.transfer_with_metadata(shared, entry, Action::Read),
+            NvmOpcode::WRITE => self.transfer_with_metadata(shared, entry, Action::Write),
             NvmOpcode::FLUSH => self.flush(shared, entry),
             NvmOpcode::WRITE_ZEROES => self.write_zeroes(shared, entry),
-            NvmOpcode::COMPARE => self.compare(shared, entry),
-            NvmOpcode::VERIFY => self.verify(shared, entry),
+            NvmOpcode::COMPARE if is_plain => self.compare(shared, entry),
+            NvmOpcode::VERIFY if is_plain => self.verify(shared, entry),
+            NvmOpcode::VERIFY => self.transfer_with_metadata(shared, entry, Action::Verify),
             NvmOpcode::DATASET_MANAGEMENT => self.dataset_management(shared, entry),
-            NvmOpcode::COPY => self.copy_blocks(shared, entry),
+            NvmOpcode::COPY if is_plain => self.copy_blocks(shared, entry),
             _ => Err(Outcome::invalid(Status::INVALID_OPCODE)),
         };
         outcome.err().unwrap_or(Outcome::DONE)
@@ -104,6 +109,7 @@ impl Device {
     fn write_zeroes(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Result<(), Outcome> {
         let range = range(shared, entry)?;
         self.media.zero(range.offset, range.bytes).map_err(|status| media_error(shared, status))?;
+        self.zero_metadata(shared, entry, &range)?;
         shared.tallies.write_zeroes.add(1);
         Ok(())
     }
@@ -128,7 +134,7 @@ pub(crate) fn range(shared: &Shared, entry: &SubmissionEntry) -> Result<Range, O
 }
 
 #[cold]
-fn unreachable_data(shared: &Shared, error: DataError) -> Outcome {
+pub(crate) fn unreachable_data(shared: &Shared, error: DataError) -> Outcome {
     match error {
         DataError::Offset | DataError::SglType | DataError::SglLength => {
             Outcome::invalid(error.status())

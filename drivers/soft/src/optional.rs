@@ -86,6 +86,7 @@ impl Device {
         for range in taken {
             let (offset, bytes) = (range.lba * lba_bytes, u64::from(range.blocks) * lba_bytes);
             let done = self.media.zero(offset, bytes);
+            let done = done.and_then(|()| self.forget_metadata(shared, &Range { offset, bytes }));
             done.map_err(|status| media_error(shared, status))?;
             shared.tallies.trimmed_bytes.add(bytes);
         }

@@ -1,5 +1,6 @@
 //! What a soft controller is like, and the text that says it: `soft[:key=value,…]`.
 
+use crate::metadata::BlockMetadata;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,6 +12,8 @@ const SIZE_BYTES_MAX: u64 = 1 << 50;
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 /// Highest rate; one I/O a nanosecond is the clock's own grain.
 const IOPS_MAX: u64 = 1_000_000_000;
+/// Most metadata a block.
+const METADATA_BYTES_MAX: u16 = 4096;
 /// Largest MDTS, 4 KiB shifted left by this: 128 MiB.
 const MDTS_LOG2_MAX: u8 = 15;
 
@@ -34,6 +37,10 @@ pub enum Backing {
 /// | --- | --- | --- |
 /// | `size=` | namespace in bytes, with a binary suffix `k`, `m`, `g`, `t` | `1G` |
 /// | `lba=` | block in bytes, a power of two from 512 to 64k | `512` |
+/// | `ms=` | metadata a block in bytes, a multiple of 8, at most 4096 | `0` |
+/// | `mset=` | 1: metadata behind each block's data; 0: in memory of its own | `0` |
+/// | `pi=` | protection information of type 1 to 3; 0 is none | `0` |
+/// | `pil=` | 1: it is the metadata's first 8 bytes; 0: its last | `0` |
 /// | `latency=` | from the command's fetch to its completion, with `ns`, `us`, `ms` or `s` | `0` |
 /// | `iops=` | most I/Os a second; a count, so `k` and `m` are **decimal**: `500k` is 500,000 | no limit |
 /// | `backing=` | `ram`, `null`, or `file` with `file=` | `ram` |
@@ -53,6 +60,8 @@ pub struct SoftOptions {
     pub size_bytes: u64,
     /// Bytes in a logical block, a power of two from 512 to 65,536.
     pub lba_bytes: u32,
+    /// What a block has beside its data.
+    pub metadata: BlockMetadata,
     /// From the fetch of an I/O command to its completion.
     pub latency: Duration,
     /// Most I/O commands completed in a second.
@@ -80,6 +89,7 @@ impl Default for SoftOptions {
         Self {
             size_bytes: 1 << 30,
             lba_bytes: 512,
+            metadata: BlockMetadata::default(),
             latency: Duration::ZERO,
             iops: None,
             backing: Backing::Ram,
@@ -114,6 +124,12 @@ impl OptionError {
 
 const SIZE_ALLOWED: &str = "it takes bytes with a suffix k, m, g or t (binary), at most 1024t";
 const LBA_ALLOWED: &str = "it takes a power of two from 512 to 64k";
+const MS_ALLOWED: &str = "it takes bytes a block, a multiple of 8, at most 4096";
+const MSET_ALLOWED: &str = "it takes 0 or 1, and 1 only beside ms=";
+const PI_ALLOWED: &str =
+    "it takes 0 to 3, and a type needs metadata of 8 bytes or more, as in ms=8,pi=1";
+const PIL_ALLOWED: &str = "it takes 0 or 1, and 1 only beside pi=";
+const METADATA_NULL: &str = "backing=null keeps no metadata; leave out one of the two";
 const LATENCY_ALLOWED: &str = "it takes a time with ns, us, ms or s, at most 60s";
 const IOPS_ALLOWED: &str =
     "it takes a count from 1 to 1000m; k and m are decimal, so 500k is 500,000";
@@ -136,6 +152,12 @@ impl SoftOptions {
             .then(|| 4096u64.checked_shl(self.mdts_log2.into()).unwrap_or(u64::MAX))
     }
 
+    /// Bytes of all blocks, with their metadata.
+    pub(crate) fn medium_bytes(&self) -> u64 {
+        let blocks = self.size_bytes / u64::from(self.lba_bytes);
+        self.size_bytes.saturating_add(blocks.saturating_mul(self.metadata.bytes.into()))
+    }
+
     /// Checks every field, for options that were not made from text.
     ///
     /// # Errors
@@ -154,6 +176,7 @@ impl SoftOptions {
             &size,
             &format!("it takes a multiple of the block, lba={lba}"),
         )?;
+        self.validate_metadata()?;
         check(self.latency <= LATENCY_MAX, "latency", &self.latency, LATENCY_ALLOWED)?;
         let iops = self.iops.unwrap_or(1);
         check((1..=IOPS_MAX).contains(&iops), "iops", &iops, IOPS_ALLOWED)?;
@@ -168,11 +191,43 @@ impl SoftOptions {
             check(path.to_str().is_some_and(good), "file", path, FILE_ALLOWED)?;
         }
         if let Some(limit) = self.transfer_bytes_max() {
-            let seen = format!("mdts={} with lba={lba}", Binary(limit));
-            check(limit >= lba.into(), "mdts", &seen, "a transfer has to hold at least one block")?;
+            let metadata = if self.metadata.interleaved { self.metadata.bytes } else { 0 };
+            let mut seen = format!("mdts={} with lba={lba}", Binary(limit));
+            if metadata != 0 {
+                seen += &format!(",ms={metadata},mset=1");
+            }
+            check(
+                limit >= u64::from(lba) + u64::from(metadata),
+                "mdts",
+                &seen,
+                "a transfer has to hold at least one block",
+            )?;
         }
         let timed = !self.latency.is_zero() || self.iops.is_some();
         check(!(self.stepped && timed), "stepped", &self.timing_text(), STEPPED_ALLOWED)
+    }
+
+    fn validate_metadata(&self) -> Result<(), OptionError> {
+        let BlockMetadata { bytes, interleaved, protection, first, guard } = self.metadata;
+        let has = |option: &str, seen: &str, allowed: &str| {
+            Err(OptionError { seen: seen.to_owned(), ..OptionError::new(option, "", allowed) })
+        };
+        if bytes > METADATA_BYTES_MAX || !bytes.is_multiple_of(8) {
+            return has("ms", &bytes.to_string(), MS_ALLOWED);
+        }
+        if interleaved && bytes == 0 {
+            return has("mset", "mset=1 with ms=0", MSET_ALLOWED);
+        }
+        if protection > 3 || protection != 0 && usize::from(bytes) < guard.tuple_bytes() {
+            return has("pi", &format!("pi={protection} with ms={bytes}"), PI_ALLOWED);
+        }
+        if first && protection == 0 {
+            return has("pil", "pil=1 with pi=0", PIL_ALLOWED);
+        }
+        if bytes != 0 && self.backing == Backing::Null {
+            return has("ms", &format!("ms={bytes} with backing=null"), METADATA_NULL);
+        }
+        Ok(())
     }
 
     fn timing_text(&self) -> String {
@@ -190,6 +245,13 @@ impl SoftOptions {
                 let bytes = binary(value).and_then(|bytes| u32::try_from(bytes).ok());
                 self.lba_bytes = bytes.ok_or_else(|| error(LBA_ALLOWED))?;
             }
+            "ms" => {
+                let bytes = binary(value).and_then(|bytes| u16::try_from(bytes).ok());
+                self.metadata.bytes = bytes.ok_or_else(|| error(MS_ALLOWED))?;
+            }
+            "mset" => self.metadata.interleaved = flag(value).ok_or_else(|| error(MSET_ALLOWED))?,
+            "pi" => self.metadata.protection = number(value).ok_or_else(|| error(PI_ALLOWED))?,
+            "pil" => self.metadata.first = flag(value).ok_or_else(|| error(PIL_ALLOWED))?,
             "latency" => self.latency = time(value).ok_or_else(|| error(LATENCY_ALLOWED))?,
             "iops" => self.iops = Some(count(value).ok_or_else(|| error(IOPS_ALLOWED))?),
             "mqes" => self.mqes = number(value).ok_or_else(|| error(MQES_ALLOWED))?,
@@ -208,8 +270,8 @@ impl SoftOptions {
 }
 
 fn unknown(key: &str) -> OptionError {
-    let allowed = "there are size, lba, latency, iops, backing, file, mqes, mdts, queues, stride, \
-                   timeout, serial and stepped";
+    let allowed = "there are size, lba, ms, mset, pi, pil, latency, iops, backing, file, mqes, mdts, \
+                   queues, stride, timeout, serial and stepped";
     OptionError::new("name", key, allowed)
 }
 
@@ -267,8 +329,8 @@ impl FromStr for SoftOptions {
 
 fn is_option(key: &str) -> bool {
     let options = [
-        "size", "lba", "latency", "iops", "backing", "file", "mqes", "mdts", "queues", "stride",
-        "timeout", "serial",
+        "size", "lba", "ms", "mset", "pi", "pil", "latency", "iops", "backing", "file", "mqes",
+        "mdts", "queues", "stride", "timeout", "serial",
     ];
     options.contains(&key)
 }
@@ -304,6 +366,11 @@ fn split(text: &str) -> Vec<String> {
 /// Decimal digits and nothing else: `parse` alone would take a sign.
 fn number<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// 0 or 1.
+fn flag(text: &str) -> Option<bool> {
+    number::<u8>(text).filter(|value| *value <= 1).map(|value| value == 1)
 }
 
 /// Digits, and the unit after them.
@@ -373,6 +440,19 @@ impl fmt::Display for SoftOptions {
         write!(f, "soft:size={}", Binary(self.size_bytes))?;
         if self.lba_bytes != default.lba_bytes {
             write!(f, ",lba={}", self.lba_bytes)?;
+        }
+        let BlockMetadata { bytes, interleaved, protection, first, .. } = self.metadata;
+        if bytes != 0 {
+            write!(f, ",ms={bytes}")?;
+        }
+        if interleaved {
+            f.write_str(",mset=1")?;
+        }
+        if protection != 0 {
+            write!(f, ",pi={protection}")?;
+        }
+        if first {
+            f.write_str(",pil=1")?;
         }
         if self.latency != default.latency {
             write!(f, ",latency={}", Time(self.latency))?;

@@ -2,7 +2,8 @@
 
 mod common;
 
-use nvpoll_soft::{Backing, SoftController, SoftOptions};
+use nvpoll_soft::{Backing, BlockMetadata, SoftController, SoftOptions};
+use nvpoll_spec::GuardFormat;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -36,10 +37,19 @@ fn every_option_is_understood() {
         timeout_500ms: 3,
         stepped: false,
         serial: "X 1=y".to_owned(),
+        metadata: BlockMetadata::default(),
     };
     assert_eq!(options, expected);
     assert_eq!(parse(&all["soft:".len()..]), expected, "the prefix may be left out");
     assert!(parse("stepped,size=1MiB").stepped);
+    let metadata = BlockMetadata {
+        bytes: 64,
+        interleaved: true,
+        protection: 3,
+        first: true,
+        guard: GuardFormat::Bits16,
+    };
+    assert_eq!(parse("ms=64,mset=1,pi=3,pil=1").metadata, metadata);
 }
 
 #[test]
@@ -97,6 +107,16 @@ fn bad_input_is_refused_with_the_reason() {
         ("lba=256", ["lba", "256", "power of two"]),
         ("lba=128k", ["lba", "131072", "power of two"]),
         ("lba=4294967808", ["lba", "4294967808", "power of two"]),
+        ("ms=12", ["ms", "12", "multiple of 8"]),
+        ("ms=8k", ["ms", "8192", "at most 4096"]),
+        ("ms=x", ["ms", "\"x\"", "multiple of 8"]),
+        ("mset=1", ["mset", "ms=0", "beside ms="]),
+        ("ms=8,mset=2", ["mset", "\"2\"", "0 or 1"]),
+        ("pi=1", ["pi", "pi=1 with ms=0", "ms=8,pi=1"]),
+        ("ms=8,pi=4", ["pi", "pi=4", "0 to 3"]),
+        ("ms=8,pil=1", ["pil", "pi=0", "beside pi="]),
+        ("ms=8,backing=null", ["ms", "backing=null", "keeps no metadata"]),
+        ("mdts=8k,lba=8k,ms=8,mset=1", ["mdts", "ms=8,mset=1", "one block"]),
         ("latency=80", ["latency", "\"80\"", "ns, us, ms or s"]),
         ("latency=80m", ["latency", "\"80m\"", "ns, us, ms or s"]),
         ("latency=61s", ["latency", "61s", "at most 60s"]),
@@ -173,8 +193,25 @@ fn options() -> impl Strategy<Value = SoftOptions> {
         Just((0, None, true)),
         (0u64..60_000_000_000, prop::option::of(1u64..1_000_000_000), Just(false)),
     ];
-    (shape, timing, backing, serial, 1u8..).prop_map(
-        |((lba_log2, blocks, mqes, mdts_log2, queues, stride), timing, backing, serial, to)| {
+    let metadata = (0u16..=512, any::<bool>(), 0u8..=3, any::<bool>());
+    (shape, timing, backing, serial, 1u8.., metadata).prop_map(
+        |(
+            (lba_log2, blocks, mqes, mdts_log2, queues, stride),
+            timing,
+            backing,
+            serial,
+            to,
+            beside,
+        )| {
+            let bytes = if backing == Backing::Null { 0 } else { 8 * beside.0 };
+            let protection = if bytes == 0 { 0 } else { beside.2 };
+            let metadata = BlockMetadata {
+                bytes,
+                interleaved: bytes != 0 && beside.1 && mdts_log2 > 4,
+                protection,
+                first: protection != 0 && beside.3,
+                guard: GuardFormat::Bits16,
+            };
             SoftOptions {
                 size_bytes: blocks << lba_log2,
                 lba_bytes: 1 << lba_log2,
@@ -188,6 +225,7 @@ fn options() -> impl Strategy<Value = SoftOptions> {
                 timeout_500ms: to,
                 stepped: timing.2,
                 serial,
+                metadata,
             }
         },
     )

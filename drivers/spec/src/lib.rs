@@ -29,6 +29,7 @@ mod identify;
 mod log;
 mod nvm;
 mod open;
+mod protection;
 mod registers;
 mod status;
 
@@ -44,6 +45,10 @@ pub use identify::{
 };
 pub use log::{ErrorLogEntry, FirmwareLog, SmartLog};
 pub use nvm::{ApstEntry, CopyRange, DatasetRange, FORCE_UNIT_ACCESS, Nvm};
+pub use protection::{
+    CHECK_APPLICATION, CHECK_GUARD, CHECK_REFERENCE, GuardFormat, PROTECTION_ACTION,
+    ProtectionTuple,
+};
 pub use registers::{
     AdminQueueAttributes, Capabilities, ControllerConfiguration, ControllerStatus, ShutdownStatus,
     Version, reg,

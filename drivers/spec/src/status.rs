@@ -74,10 +74,18 @@ impl Status {
     pub const INVALID_FORMAT: Self = Self::new(1, 0x0a);
     /// Command Size Limit Exceeded (Copy).
     pub const COMMAND_SIZE_LIMIT: Self = Self::new(1, 0x83);
+    /// Invalid Protection Information.
+    pub const INVALID_PROTECTION: Self = Self::new(1, 0x81);
     /// Write Fault.
     pub const WRITE_FAULT: Self = Self::new(2, 0x80);
     /// Unrecovered Read Error.
     pub const UNRECOVERED_READ: Self = Self::new(2, 0x81);
+    /// End-to-end Guard Check Error.
+    pub const GUARD_CHECK: Self = Self::new(2, 0x82);
+    /// End-to-end Application Tag Check Error.
+    pub const APPLICATION_CHECK: Self = Self::new(2, 0x83);
+    /// End-to-end Reference Tag Check Error.
+    pub const REFERENCE_CHECK: Self = Self::new(2, 0x84);
     /// Compare Failure.
     pub const COMPARE_FAILURE: Self = Self::new(2, 0x85);
 
