@@ -5,6 +5,7 @@
 //! command that passes between the driver and the device, and so knows in which order things
 //! happened. Nothing here waits for a time to pass but the tests of the driver's own bounds.
 
+mod beside;
 mod bring_up;
 mod commands;
 mod faults;

@@ -1,6 +1,7 @@
 //! What the driver should do, worked out from the specification and not from the driver: which
 //! commands an I/O becomes, where their data lies, and what the blocks hold afterwards.
 
+use crate::beside::Beside;
 use crate::spy::Log;
 use crate::support::*;
 use nvpoll_nvme::{DoorbellMode, Io, Rejected};
@@ -31,6 +32,19 @@ pub fn data_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
     }
     assert_eq!(entry.flags, 0);
     prp_address(log, entry, bytes)
+}
+
+/// First block and length of each command of an I/O.
+fn cut(io: &Io, blocks_max: u32) -> Vec<(u64, u64)> {
+    let count = io.blocks.div_ceil(blocks_max);
+    let (each, longer) = (io.blocks / count, io.blocks % count);
+    let mut next = io.lba;
+    let piece = |piece| {
+        let blocks = u64::from(each + u32::from(piece < longer));
+        next += blocks;
+        (next - blocks, blocks)
+    };
+    (0..count).map(piece).collect()
 }
 
 /// Walks a command's PRPs as a controller does (§4.3).
@@ -67,7 +81,10 @@ fn prp_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
 /// A tag: what its buffer should hold, where it turned out to be, and what is in flight.
 struct Tag {
     buffer: Vec<u8>,
+    /// What is in its memory for metadata, block by block.
+    metadata: Vec<u8>,
     address: Option<u64>,
+    metadata_address: Option<u64>,
     flight: Option<(Io, Vec<u16>)>,
 }
 
@@ -89,6 +106,9 @@ pub struct Model {
     io_blocks: u32,
     command_blocks_max: u32,
     image: Vec<u8>,
+    beside: Beside,
+    /// The metadata that the blocks should have.
+    metadata: Vec<u8>,
     tags: Vec<Tag>,
     pushed: VecDeque<u16>,
     outstanding: BTreeSet<u16>,
@@ -104,8 +124,20 @@ impl Model {
         random: Random,
     ) -> Self {
         let block_bytes = u64::from(bench.namespace.block_bytes);
-        let stride = (u64::from(io_blocks) * block_bytes).next_multiple_of(PAGE) as usize;
-        let tag = || Tag { buffer: vec![0; stride], address: None, flight: None };
+        let beside = Beside::new(bench.soft.options());
+        let io_bytes = u64::from(io_blocks) * block_bytes;
+        // Between blocks' data, and behind the last, nothing is the caller's.
+        let whole = io_bytes.next_multiple_of(PAGE);
+        let stride = if beside.between() == 0 { whole } else { io_bytes } as usize;
+        let tag = || Tag {
+            buffer: vec![0; stride],
+            metadata: vec![0; io_blocks as usize * beside.crossing()],
+            address: None,
+            metadata_address: None,
+            flight: None,
+        };
+        let memory_bytes = bench.namespace.block_bytes + beside.between() as u32;
+        let all = (blocks.end - blocks.start) as usize;
         let mdts = bench.soft.options().mdts_log2;
         Self {
             pair: bench.pair(depth, io_blocks),
@@ -121,7 +153,9 @@ impl Model {
             blocks,
             block_bytes,
             io_blocks,
-            command_blocks_max: command_blocks_max(bench.namespace.block_bytes, mdts),
+            command_blocks_max: command_blocks_max(memory_bytes, mdts),
+            metadata: beside.unwritten().repeat(all),
+            beside,
             tags: (0..depth).map(|_| tag()).collect(),
             pushed: VecDeque::new(),
             outstanding: BTreeSet::new(),
@@ -208,12 +242,18 @@ impl Model {
             self.random.fill(&mut state.buffer[..length]);
             self.pair.fill(tag, &state.buffer[..length]);
             self.image[place].copy_from_slice(&state.buffer[..length]);
+            self.write_metadata(tag, &io);
         } else if io.opcode == NvmOpcode::READ {
             // What the read leaves alone has to keep this.
             self.random.fill(&mut state.buffer);
             self.pair.fill(tag, &state.buffer);
             state.buffer[..length].copy_from_slice(&self.image[place]);
+            let (each, start) = (self.beside.crossing(), (io.lba - self.blocks.start) as usize);
+            let bytes = io.blocks as usize * each;
+            let from = &self.metadata[start * each..][..bytes];
+            state.metadata[..bytes].copy_from_slice(from);
         }
+        let state = &mut self.tags[usize::from(tag)];
         state.flight = Some((io, Vec::new()));
         let whole = io.blocks == self.io_blocks && !self.random.one_in(4);
         let pushed = match whole {
@@ -225,6 +265,30 @@ impl Model {
         if self.is_each {
             // The device has it by now, and may have completed it.
             self.check_sent();
+        }
+    }
+
+    /// What a write leaves beside its blocks: what the tag's memory holds, and in it the tuples.
+    fn write_metadata(&mut self, tag: u16, io: &Io) {
+        let (beside, each) = (self.beside, self.beside.bytes());
+        if each == 0 {
+            return;
+        }
+        for (first, blocks) in cut(io, self.command_blocks_max) {
+            for lba in first..first + blocks {
+                let index = (lba - io.lba) as usize;
+                let at = (lba - self.blocks.start) as usize;
+                let metadata = &mut self.metadata[at * each..][..each];
+                match beside.crossing() {
+                    0 => metadata.fill(0),
+                    each => {
+                        let sent = &self.tags[usize::from(tag)].metadata[index * each..][..each];
+                        metadata.copy_from_slice(sent);
+                    }
+                }
+                let data = &self.image[at * beside.block_bytes..][..beside.block_bytes];
+                beside.protect(data, metadata, first, lba);
+            }
         }
     }
 
@@ -313,23 +377,37 @@ impl Model {
             assert!(self.outstanding.insert(entry.cid), "CID {:#x} is outstanding", entry.cid);
             cids.push(entry.cid);
             assert_eq!((entry.opcode, entry.nsid), (io.opcode.0, 1));
-            let reserved = [entry.cdw2[0], entry.cdw2[1], entry.cdw13, entry.cdw14, entry.cdw15];
+            let reserved = [entry.cdw2[0], entry.cdw2[1], entry.cdw13, entry.cdw15];
             let flags = if self.is_sgl && !is_flush { 0x40 } else { 0 };
-            assert_eq!((reserved, entry.flags, entry.mptr), ([0; 5], flags, 0));
+            assert_eq!((reserved, entry.flags), ([0; 4], flags));
             if is_flush {
                 assert_eq!((entry.prp1, entry.prp2), (0, 0));
                 assert_eq!((entry.cdw10, entry.cdw11, entry.cdw12), (0, 0, 0));
+                assert_eq!((entry.mptr, entry.cdw14), (0, 0));
                 continue;
             }
-            assert_eq!(entry.cdw12 >> 16, 0, "FUA, limited retry, protection");
+            let (protection, reference) = self.beside.words(entry.lba());
+            assert_eq!(entry.cdw12 & !0xffff, protection, "FUA, limited retry, protection");
+            assert_eq!(entry.cdw14, reference, "the reference tag");
             let blocks = u32::from(entry.blocks_z()) + 1;
             assert!((each..=each + 1).contains(&blocks), "{blocks} of {io:?} in {count}");
             assert!(blocks <= self.command_blocks_max);
             assert_eq!(entry.lba(), io.lba + u64::from(done));
-            let bytes = u64::from(blocks) * self.block_bytes;
-            let address =
-                data_address(&self.log, &entry, bytes) - u64::from(done) * self.block_bytes;
+            let memory_bytes = self.block_bytes + self.beside.between() as u64;
+            let bytes = u64::from(blocks) * memory_bytes;
+            let address = data_address(&self.log, &entry, bytes) - u64::from(done) * memory_bytes;
             assert_eq!(*state.address.get_or_insert(address), address, "the tag's own buffer");
+            let each = self.beside.separate() as u64;
+            let address = if each == 0 {
+                entry.mptr
+            } else {
+                self.log.find(entry.mptr, blocks as usize * each as usize);
+                entry.mptr - u64::from(done) * each
+            };
+            assert_eq!(address % 4, 0, "MPTR {:#x}", entry.mptr);
+            assert_eq!(address == 0, each == 0, "MPTR where there is metadata beside the data");
+            let known = *state.metadata_address.get_or_insert(address);
+            assert_eq!(known, address, "the tag's own metadata");
             done += blocks;
         }
         assert!(is_flush || done == io.blocks, "{done} of {io:?} in {count}");
@@ -367,6 +445,29 @@ impl Model {
                 "tag {tag}: byte {at} of its buffer is {:#x}, not {:#x}",
                 found[at], expected[at]
             );
+        }
+        self.check_metadata(tag);
+    }
+
+    /// The tag's memory for metadata, as the device left it.
+    fn check_metadata(&self, tag: u16) {
+        let state = &self.tags[usize::from(tag)];
+        let each = self.beside.crossing();
+        let addresses = (state.address, state.metadata_address);
+        let (Some(address), Some(metadata_address), true) = (addresses.0, addresses.1, each > 0)
+        else {
+            return;
+        };
+        for (index, expected) in state.metadata.chunks_exact(each).enumerate() {
+            let at = if self.beside.format.interleaved {
+                let step = self.block_bytes + each as u64;
+                address + index as u64 * step + self.block_bytes
+            } else {
+                metadata_address + (index * each) as u64
+            };
+            let words = (0..each as u64 / 8).map(|word| self.log.word(at + 8 * word));
+            let found: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+            assert!(found == expected, "tag {tag}, metadata {index}: {found:x?}, {expected:x?}");
         }
     }
 

@@ -1,13 +1,17 @@
 //! Every byte, every tag, every command, over the shapes that a controller and a queue can have.
 
+use crate::beside::Beside;
 use crate::model::{Model, command_blocks_max};
 use crate::support::*;
 use nvpoll_nvme::DoorbellMode;
-use nvpoll_soft::SoftOptions;
+use nvpoll_soft::{BlockMetadata, SoftOptions};
+use nvpoll_spec::GuardFormat;
 use proptest::prelude::*;
 
-/// Bytes that the buffers of a case may have together, and those of its namespace.
+/// Bytes that the buffers of a case may have together, and those of its namespace; less where each
+/// block's metadata is looked at.
 const BYTES_MAX: u64 = 4 << 20;
+const METADATA_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -18,6 +22,7 @@ struct Case {
     depth: u16,
     io_blocks: u32,
     blocks: u64,
+    metadata: BlockMetadata,
     stepped: bool,
     each: bool,
     sgl: bool,
@@ -44,7 +49,24 @@ fn mqes() -> impl Strategy<Value = u32> {
     prop_oneof![2 => 2u32..12, 2 => 12u32..200, 1 => 200u32..=65_536]
 }
 
-fn case(stepped: bool) -> impl Strategy<Value = Case> {
+/// Every type and place of protection information, in metadata of every length.
+fn metadata() -> impl Strategy<Value = BlockMetadata> {
+    let bytes = prop_oneof![3 => Just(8u16), 2 => Just(16u16), 2 => Just(64u16), 1 => (1u16..40).prop_map(|n| 8 * n)];
+    (bytes, any::<bool>(), 0u8..=3, any::<bool>()).prop_map(
+        |(bytes, interleaved, protection, first)| BlockMetadata {
+            bytes,
+            interleaved,
+            protection,
+            first: first && protection != 0,
+            guard: GuardFormat::Bits16,
+        },
+    )
+}
+
+fn case(
+    stepped: bool,
+    metadata: impl Strategy<Value = BlockMetadata>,
+) -> impl Strategy<Value = Case> {
     let stride = prop_oneof![4 => Just(0u8), 3 => 1u8..8, 1 => 8u8..=15];
     let mdts = prop_oneof![4 => 1u8..=5, 2 => 6u8..=10, 1 => Just(0u8)];
     (
@@ -56,27 +78,43 @@ fn case(stepped: bool) -> impl Strategy<Value = Case> {
         length(),
         0u64..40,
         (any::<bool>(), any::<bool>(), any::<u64>()),
+        metadata,
     )
         .prop_map(
-            move |(block_log2, mdts, stride, mqes, depth, length, more, (each, sgl, seed))| {
+            move |(
+                block_log2,
+                mdts,
+                stride,
+                mqes,
+                depth,
+                length,
+                more,
+                (each, sgl, seed),
+                metadata,
+            )| {
                 let block_bytes = 1u32 << block_log2;
-                // A transfer has to hold a block.
-                let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(block_log2.saturating_sub(12)) };
-                let longest = command_blocks_max(block_bytes, mdts_log2);
+                let is_plain = metadata.bytes == 0;
+                let bytes_max = if is_plain { BYTES_MAX } else { METADATA_BYTES_MAX };
+                // A transfer has to hold a block, and what comes behind it.
+                let least = (block_log2 + u8::from(metadata.interleaved)).saturating_sub(12);
+                let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(least) };
+                let format = SoftOptions { metadata, ..SoftOptions::default() };
+                let memory_bytes = block_bytes + Beside::new(&format).between() as u32;
+                let longest = command_blocks_max(memory_bytes, mdts_log2);
                 let io_blocks = match length {
                     Length::Blocks(blocks) => blocks,
                     Length::Commands(commands, more) => {
                         (commands * longest).saturating_add_signed(more).max(1)
                     }
                 };
-                let io_blocks = io_blocks.min((BYTES_MAX / u64::from(block_bytes)) as u32);
+                let io_blocks = io_blocks.min((bytes_max / u64::from(block_bytes)) as u32);
                 let io_bytes = (u64::from(io_blocks) << block_log2).next_multiple_of(4096);
                 let pieces = io_blocks.div_ceil(longest);
                 let mqes = mqes.max(pieces + 1);
                 let depth = u32::from(depth).min((mqes - 1) / pieces);
-                let depth = u64::from(depth).min((BYTES_MAX / io_bytes).max(1)) as u16;
+                let depth = u64::from(depth).min((bytes_max / io_bytes).max(1)) as u16;
                 let wanted = u64::from(io_blocks) * (u64::from(depth) / 2 + 1) + more;
-                let blocks = wanted.min((BYTES_MAX >> block_log2).max(u64::from(io_blocks) + 1));
+                let blocks = wanted.min((bytes_max >> block_log2).max(u64::from(io_blocks) + 1));
                 Case {
                     block_log2,
                     mdts_log2,
@@ -85,6 +123,7 @@ fn case(stepped: bool) -> impl Strategy<Value = Case> {
                     depth,
                     io_blocks,
                     blocks,
+                    metadata,
                     stepped,
                     each,
                     sgl,
@@ -98,6 +137,7 @@ fn check(case: &Case) {
     let soft = SoftOptions {
         size_bytes: case.blocks << case.block_log2,
         lba_bytes: 1 << case.block_log2,
+        metadata: case.metadata,
         mqes: case.mqes,
         mdts_log2: case.mdts_log2,
         queues: 2,
@@ -111,7 +151,8 @@ fn check(case: &Case) {
     let shape = (case.depth, case.io_blocks);
     let mut model = Model::new(&bench, 1, shape, 0..case.blocks, Random(case.seed));
     let io_bytes = u64::from(case.io_blocks) << case.block_log2;
-    model.run((BYTES_MAX / io_bytes).clamp(24, 300) as u32);
+    let steps_max = if case.metadata.bytes == 0 { 300 } else { 100 };
+    model.run((BYTES_MAX / io_bytes).clamp(24, steps_max) as u32);
     let (reported, commands) = (model.reported, model.commands);
     drop(model);
     let counters = bench.soft.counters();
@@ -137,7 +178,7 @@ proptest! {
     #![proptest_config(config(160))]
 
     #[test]
-    fn stepped_device_and_model_agree(case in case(true)) {
+    fn stepped_device_and_model_agree(case in case(true, Just(BlockMetadata::default()))) {
         check(&case);
     }
 }
@@ -146,7 +187,16 @@ proptest! {
     #![proptest_config(config(40))]
 
     #[test]
-    fn threaded_device_and_model_agree(case in case(false)) {
+    fn threaded_device_and_model_agree(case in case(false, Just(BlockMetadata::default()))) {
+        check(&case);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(120))]
+
+    #[test]
+    fn blocks_with_metadata_and_model_agree(case in case(true, metadata())) {
         check(&case);
     }
 }

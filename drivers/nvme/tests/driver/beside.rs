@@ -1,0 +1,93 @@
+//! What blocks have beside their data, for the model: worked out from the format alone, with CRCs of its
+//! own.
+
+use nvpoll_soft::{BlockMetadata, SoftOptions};
+use std::sync::LazyLock;
+
+/// The remainders of each byte, by long division.
+static CRC16: LazyLock<[u16; 256]> = LazyLock::new(|| {
+    std::array::from_fn(|byte| {
+        (0..8).fold((byte as u16) << 8, |rest, _| {
+            let top = rest >> 15;
+            (rest << 1) ^ (top * 0x8bb7)
+        })
+    })
+});
+
+fn crc16(parts: &[&[u8]]) -> u16 {
+    let step = |rest: u16, byte: &u8| (rest << 8) ^ CRC16[usize::from((rest >> 8) as u8 ^ byte)];
+    parts.iter().flat_map(|part| part.iter()).fold(0, step)
+}
+
+/// A format as the model sees it.
+#[derive(Clone, Copy)]
+pub struct Beside {
+    pub format: BlockMetadata,
+    pub block_bytes: usize,
+}
+
+impl Beside {
+    pub fn new(soft: &SoftOptions) -> Self {
+        Self { format: soft.metadata, block_bytes: soft.lba_bytes as usize }
+    }
+
+    /// Bytes a block.
+    pub fn bytes(&self) -> usize {
+        self.format.bytes.into()
+    }
+
+    /// Bytes of a block's metadata that cross the bus.
+    pub fn crossing(&self) -> usize {
+        let is_controllers = self.format.protection != 0 && self.format.bytes == 8;
+        if is_controllers { 0 } else { self.bytes() }
+    }
+
+    /// Bytes that stand between one block's data and the next one's.
+    pub fn between(&self) -> usize {
+        if self.format.interleaved { self.crossing() } else { 0 }
+    }
+
+    /// Bytes of a block in memory that MPTR names.
+    pub fn separate(&self) -> usize {
+        if self.format.interleaved { 0 } else { self.crossing() }
+    }
+
+    fn tuple(&self) -> std::ops::Range<usize> {
+        let start = if self.format.first { 0 } else { self.bytes() - 8 };
+        start..start + 8
+    }
+
+    /// PRINFO in CDW12, and CDW14, of a command from `lba` on.
+    pub fn words(&self, lba: u64) -> (u32, u32) {
+        match self.format.protection {
+            0 => (0, 0),
+            3 => (0b1100 << 26, 0),
+            _ => (0b1101 << 26, lba as u32),
+        }
+    }
+
+    /// What a block that was never written has.
+    pub fn unwritten(&self) -> Vec<u8> {
+        let mut metadata = vec![0; self.bytes()];
+        if self.format.protection != 0 {
+            metadata[self.tuple()].fill(0xff);
+        }
+        metadata
+    }
+
+    /// Puts the tuple into `metadata` that belongs to `data` in block `lba` of a command from `first` on.
+    pub fn protect(&self, data: &[u8], metadata: &mut [u8], first: u64, lba: u64) {
+        if self.format.protection == 0 {
+            return;
+        }
+        let place = self.tuple();
+        let before = if self.format.first { 0 } else { place.start };
+        let guard = crc16(&[data, &metadata[..before]]).to_be_bytes();
+        let reference = match self.format.protection {
+            3 => self.words(first).1,
+            _ => lba as u32,
+        };
+        let tuple = [&guard[..], &[0, 0], &reference.to_be_bytes()].concat();
+        metadata[place].copy_from_slice(&tuple);
+    }
+}
