@@ -7,7 +7,7 @@ use crate::workload::units::{Amount, parse_size, parse_time, parse_time_us};
 use crate::workload::{BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTiming, Workload};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
-    DoorbellMode, EngineChoice, IommuInterface, KernelOptions, NumaPolicy, Quirks,
+    DoorbellMode, EngineChoice, IommuInterface, KernelOptions, NumaPolicy, ProtectionMode, Quirks,
     TransportOptions, WaitMode,
 };
 use nvpoll_host::UserDriver;
@@ -359,6 +359,11 @@ pub struct CommonArgs {
     /// instead of PRPs; also behind an engine's colon, as in vfio:sgl
     #[arg(long)]
     pub sgl: bool,
+    /// Who makes and checks the protection information of a drive that is formatted with some, for
+    /// the userspace driver: controller (PRACT), or host, which costs its CRC for each block; also
+    /// behind an engine's colon, as in vfio:pi=host [default: controller]
+    #[arg(long, value_name = "WHO")]
+    pub pi: Option<ProtectionMode>,
     /// Drives that one worker of the userspace driver has a queue on and polls in turn, each at
     /// --iodepth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -419,6 +424,7 @@ impl KernelArgs {
             batch: self.batch,
             buffered: self.buffered,
             doorbell: None,
+            pi: None,
             sgl: false,
         }
         .completed()
@@ -545,7 +551,12 @@ impl CommonArgs {
 
     /// The engines' options that hold for the whole command.
     pub fn engine_options(&self) -> KernelOptions {
-        KernelOptions { doorbell: self.doorbell, sgl: self.sgl, ..self.kernel.options() }
+        KernelOptions {
+            doorbell: self.doorbell,
+            sgl: self.sgl,
+            pi: self.pi,
+            ..self.kernel.options()
+        }
     }
 
     /// The processors to pin to.

@@ -1,7 +1,7 @@
 //! Writes or checks a known pattern through any engine, at many sizes and odd offsets.
 //!
 //! ```text
-//! pattern ENGINE TARGET write|read SEED [best|type1|iommufd]
+//! pattern ENGINE[:OPTIONS] TARGET write|read SEED [best|type1|iommufd]
 //! ```
 //!
 //! Every eight bytes of the target are a function of their own offset and SEED, so that a block
@@ -9,8 +9,8 @@
 //! from both sides of the drive.
 
 use nvpoll_engine::{
-    Engine, EngineError, EngineKind, IoStatus, IommuInterface, OpenOptions, Operation,
-    OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Visitor, Wait,
+    Engine, EngineChoice, EngineError, IoStatus, IommuInterface, KernelOptions, OpenOptions,
+    Operation, OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Visitor, Wait,
 };
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ struct Work {
     writes: bool,
     seed: u64,
     iommu: IommuInterface,
+    kernel: KernelOptions,
 }
 
 impl Visitor for Work {
@@ -42,7 +43,8 @@ impl Visitor for Work {
     fn visit<E: Engine>(self) -> Self::Output {
         let text = |error: EngineError| error.to_string();
         let transport = TransportOptions { iommu: self.iommu, ..TransportOptions::default() };
-        let options = OpenOptions { writable: self.writes, transport, ..OpenOptions::default() };
+        let (writable, kernel) = (self.writes, self.kernel);
+        let options = OpenOptions { writable, transport, kernel, ..OpenOptions::default() };
         let engine = E::open(&self.target, &options).map_err(text)?;
         let block = engine.geometry(4096).block_bytes.max(512);
         let mut checked = 0;
@@ -154,7 +156,7 @@ impl Work {
     }
 }
 
-fn parse() -> Option<(EngineKind, Work)> {
+fn parse() -> Option<(EngineChoice, Work)> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [engine, target, way, seed, rest @ ..] = words.as_slice() else { return None };
     let iommu = match rest {
@@ -172,21 +174,23 @@ fn parse() -> Option<(EngineKind, Work)> {
         "read" => false,
         _ => return None,
     };
-    Some((engine.parse().ok()?, Work { target, writes, seed: seed.parse().ok()?, iommu }))
+    let engine: EngineChoice = engine.parse().ok()?;
+    let (seed, kernel) = (seed.parse().ok()?, engine.options);
+    Some((engine, Work { target, writes, seed, iommu, kernel }))
 }
 
 fn main() -> ExitCode {
-    let Some((kind, work)) = parse() else {
-        eprintln!("usage: pattern ENGINE TARGET write|read SEED [best|type1|iommufd]");
+    let Some((engine, work)) = parse() else {
+        eprintln!("usage: pattern ENGINE[:OPTIONS] TARGET write|read SEED [best|type1|iommufd]");
         return ExitCode::from(2);
     };
-    match kind.with(work) {
+    match engine.kind.with(work) {
         Ok(done) => {
-            println!("{kind}: {done}");
+            println!("{engine}: {done}");
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{kind}: {error}");
+            eprintln!("{engine}: {error}");
             ExitCode::FAILURE
         }
     }

@@ -38,7 +38,7 @@ pub mod windows;
 
 pub use condition::{Condition, Health};
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
-pub use nvpoll_nvme::{DoorbellMode, Quirks, WriteMode};
+pub use nvpoll_nvme::{DoorbellMode, ProtectionMode, Quirks, WriteMode};
 pub use nvpoll_pci::soft::SoftOptions;
 pub use nvpoll_pci::{IommuInterface, NumaPolicy, TransportOptions, WaitMode};
 pub use options::{BadEngine, EngineChoice, KernelOption, KernelOptions};

@@ -1,7 +1,7 @@
 //! How an engine may be told to run: the options, which engine has which, and an engine with its
 //! options as a user writes it (`io_uring:iopoll+batch=8`, `vfio:doorbell=each`).
 
-use crate::{DoorbellMode, EngineInfo, EngineKind, UnknownEngine};
+use crate::{DoorbellMode, EngineInfo, EngineKind, ProtectionMode, UnknownEngine};
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ const SQPOLL_IDLE_MS_MAX: u32 = 3_600_000;
 /// Largest batch: no queue is deeper.
 const BATCH_MAX: u32 = 1 << 16;
 
-/// One option of an engine: all but the last two are the kernel's engines'.
+/// One option of an engine: all but the last three are the kernel's engines'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelOption {
     /// Completions are polled for by the kernel, where the queue can.
@@ -33,6 +33,8 @@ pub enum KernelOption {
     Doorbell,
     /// The userspace driver names data by SGL data blocks, not by PRPs.
     Sgl,
+    /// Who makes and checks protection information on the userspace driver's way.
+    Pi,
 }
 
 impl KernelOption {
@@ -49,7 +51,7 @@ impl KernelOption {
     ];
 
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Iopoll,
         Self::HybridIopoll,
         Self::Sqpoll,
@@ -60,7 +62,11 @@ impl KernelOption {
         Self::Buffered,
         Self::Doorbell,
         Self::Sgl,
+        Self::Pi,
     ];
+
+    /// The userspace driver's.
+    pub const OF_USERSPACE: [Self; 3] = [Self::Doorbell, Self::Sgl, Self::Pi];
 
     /// Its name, as in `--name` and behind an engine's colon.
     pub const fn name(self) -> &'static str {
@@ -75,6 +81,7 @@ impl KernelOption {
             Self::Buffered => "buffered",
             Self::Doorbell => "doorbell",
             Self::Sgl => "sgl",
+            Self::Pi => "pi",
         }
     }
 
@@ -130,6 +137,8 @@ pub struct KernelOptions {
     pub doorbell: Option<DoorbellMode>,
     /// [`KernelOption::Sgl`].
     pub sgl: bool,
+    /// [`KernelOption::Pi`]; the default is the mode's own.
+    pub pi: Option<ProtectionMode>,
 }
 
 impl KernelOptions {
@@ -146,6 +155,7 @@ impl KernelOptions {
             KernelOption::Buffered => self.buffered,
             KernelOption::Doorbell => self.doorbell.is_some(),
             KernelOption::Sgl => self.sgl,
+            KernelOption::Pi => self.pi.is_some(),
         }
     }
 
@@ -176,6 +186,7 @@ impl KernelOptions {
             buffered: self.buffered || others.buffered && may(KernelOption::Buffered),
             doorbell: self.doorbell.or(others.doorbell.filter(|_| may(KernelOption::Doorbell))),
             sgl: self.sgl || others.sgl && may(KernelOption::Sgl),
+            pi: self.pi.or(others.pi.filter(|_| may(KernelOption::Pi))),
         }
         .completed()
     }
@@ -212,6 +223,10 @@ impl KernelOptions {
                 let mode = value.ok_or_else(|| format!("{name} needs a value, as in {name}=each"));
                 self.doorbell = Some(mode?.parse()?);
             }
+            KernelOption::Pi => {
+                let mode = value.ok_or_else(|| format!("{name} needs a value, as in {name}=host"));
+                self.pi = Some(mode?.parse()?);
+            }
             _ if value.is_some() => return Err(format!("{name} takes no value")),
             KernelOption::Iopoll => self.iopoll = true,
             KernelOption::HybridIopoll => self.hybrid = true,
@@ -235,6 +250,7 @@ impl KernelOptions {
                 KernelOption::SqpollCpu => self.sqpoll_cpu.map(|cpu| format!("{name}={cpu}")),
                 KernelOption::Batch => self.batch.map(|batch| format!("{name}={batch}")),
                 KernelOption::Doorbell => self.doorbell.map(|mode| format!("{name}={mode}")),
+                KernelOption::Pi => self.pi.map(|mode| format!("{name}={mode}")),
                 option => self.has(option).then(|| name.to_owned()),
             }
         };
@@ -335,6 +351,8 @@ mod tests {
             "vfio:doorbell=batch",
             "vfio:sgl",
             "soft:doorbell=each+sgl",
+            "vfio:pi=host",
+            "soft:sgl+pi=controller",
         ] {
             assert_eq!(parse(text).to_string(), text);
         }
@@ -362,6 +380,9 @@ mod tests {
             ("vfio:doorbell", "doorbell=each"),
             ("psync:sgl", "has no option \"sgl\""),
             ("vfio:sgl=1", "takes no value"),
+            ("vfio:pi", "pi=host"),
+            ("vfio:pi=drive", "there are controller, host"),
+            ("io_uring:pi=host", "has no option \"pi\""),
             ("vfio:doorbell=twice", "there are batch, each"),
             ("io_uring:sqpoll-idle=4000000000", "milliseconds"),
         ] {

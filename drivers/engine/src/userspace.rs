@@ -9,8 +9,8 @@ use crate::{
     Operation, OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
 };
 use nvpoll_nvme::{
-    Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, ProtocolError,
-    QueuePair, WriteMode,
+    Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, ProtectionMode,
+    ProtocolError, QueuePair, WriteMode,
 };
 use nvpoll_pci::Function;
 use nvpoll_pci::soft::SoftFunction;
@@ -67,7 +67,7 @@ impl Openable for SoftFunction {
         polls: true,
         moves_data: true,
         depth_max: None,
-        options: &[KernelOption::Doorbell, KernelOption::Sgl],
+        options: &KernelOption::OF_USERSPACE,
         waits: &WITHOUT_INTERRUPTS,
         writes: EngineInfo::WRITES_AND_TRIMS,
     };
@@ -92,7 +92,7 @@ impl Openable for VfioFunction {
         polls: true,
         moves_data: true,
         depth_max: None,
-        options: &[KernelOption::Doorbell, KernelOption::Sgl],
+        options: &KernelOption::OF_USERSPACE,
         waits: &WaitMode::ALL,
         writes: EngineInfo::WRITES_AND_TRIMS,
     };
@@ -117,7 +117,7 @@ impl Openable for UioFunction {
         polls: true,
         moves_data: true,
         depth_max: None,
-        options: &[KernelOption::Doorbell, KernelOption::Sgl],
+        options: &KernelOption::OF_USERSPACE,
         waits: &WITHOUT_INTERRUPTS,
         writes: EngineInfo::WRITES_AND_TRIMS,
     };
@@ -210,7 +210,10 @@ impl<F: Openable> Engine for Userspace<F> {
             ..Options::default()
         };
         let controller = Controller::open(function, opening).map_err(failed)?;
-        let namespace = controller.namespace(options.namespace).map_err(failed)?;
+        let mut namespace = controller.namespace(options.namespace).map_err(failed)?;
+        if options.kernel.pi == Some(ProtectionMode::Host) {
+            namespace = namespace.protected_by_host(controller.location()).map_err(failed)?;
+        }
         let doorbells = options.kernel.doorbell.unwrap_or_default();
         let (sgl, unchecked) = (options.kernel.sgl, options.unchecked);
         let OpenOptions { writable, writes, .. } = *options;
@@ -298,15 +301,17 @@ impl<F: Openable> Engine for Userspace<F> {
             writes: self.writes,
         };
         let pair = QueuePair::new(&self.controller, &self.namespace, options).map_err(failed)?;
+        let patience_full = if pair.is_protected_by_host() { 1 } else { patience(self.wait) };
         Ok(UserspaceQueue {
             pair,
             block_log2: self.namespace.block_log2,
             io_bytes: shape.io_bytes,
             writable: self.writable,
-            patience: patience(self.wait),
-            patience_full: patience(self.wait),
+            patience: patience_full,
+            patience_full,
             waiting: Waiting::new(self.wait),
-            rejected: Vec::with_capacity(shape.depth as usize),
+            ready: Vec::with_capacity(shape.depth as usize),
+            looks: 0,
         })
     }
 }
@@ -365,16 +370,19 @@ pub struct UserspaceQueue<F: Function> {
     patience_full: u32,
     // Cold from here on.
     waiting: Waiting,
-    /// Tags of operations that were refused, to be reported by the next `reap`.
-    rejected: Vec<Tag>,
+    /// Operations to be reported by the next `reap`: those that were refused, and where the host checks
+    /// protection information all that ended.
+    ready: Vec<(Tag, IoStatus)>,
+    /// Looks in vain where there is always something else to look at.
+    looks: u32,
 }
 
 impl<F: Function> UserspaceQueue<F> {
     #[cold]
     fn reject(&mut self, tag: Tag) {
         // The room was reserved: a caller that pushes more than its depth loses the report.
-        if self.rejected.len() < self.rejected.capacity() {
-            self.rejected.push(tag);
+        if self.ready.len() < self.ready.capacity() {
+            self.ready.push((tag, IoStatus::REJECTED));
         }
         self.patience = 1;
     }
@@ -383,7 +391,7 @@ impl<F: Function> UserspaceQueue<F> {
     /// by itself, or because it is time to look whether the controller still lives.
     #[cold]
     fn look_around(&mut self, wait: Wait) -> Result<(), EngineError> {
-        if !self.rejected.is_empty() {
+        if !self.ready.is_empty() || self.pair.is_protected_by_host() && self.take_checked()? {
             return Ok(());
         }
         if self.waiting.waits() {
@@ -399,6 +407,18 @@ impl<F: Function> UserspaceQueue<F> {
             }
         }
         self.pair.check().map_err(failed)
+    }
+
+    /// Takes what has ended where the host checks protection information. Whether that was anything, or
+    /// it is not yet time to look whether the controller still lives.
+    #[cold]
+    fn take_checked(&mut self) -> Result<bool, EngineError> {
+        let ready = &mut self.ready;
+        let mut sink = |tag, status| ready.push((Tag(tag), IoStatus::nvme(status)));
+        let taken = self.pair.reap(&mut sink).map_err(|error| self.protocol_error(&error))?;
+        self.looks = if taken > 0 { 0 } else { self.looks.wrapping_add(1) };
+        let is_early = !self.waiting.waits() && !self.looks.is_multiple_of(EMPTY_BEFORE_CHECK);
+        Ok(taken > 0 || is_early)
     }
 
     #[cold]
@@ -464,8 +484,8 @@ impl<F: Function> Queue for UserspaceQueue<F> {
             count = reaped.map_err(|error| self.protocol_error(&error))?;
         }
         self.patience = self.patience_full;
-        while let Some(tag) = self.rejected.pop() {
-            sink(tag, IoStatus::REJECTED);
+        while let Some((tag, status)) = self.ready.pop() {
+            sink(tag, status);
             count += 1;
         }
         Ok(count)

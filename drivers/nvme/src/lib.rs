@@ -12,8 +12,7 @@
 //!
 //! # What it does not do
 //!
-//! No scatter gather list of more than one descriptor, no protection information made by the host,
-//! no host memory in larger or smaller pages than 4 KiB, no interrupts of the admin queue, no
+//! No scatter gather list of more than one descriptor, no guard of 64 bits, no host memory in larger or smaller pages than 4 KiB, no interrupts of the admin queue, no
 //! arbitration but round robin, no namespace management, no reset while I/O runs. A controller or
 //! namespace that needs one of these is refused with the reason, never misread.
 
@@ -27,6 +26,7 @@ mod error;
 mod layout;
 mod metadata;
 mod namespace;
+mod protect;
 mod prp;
 mod queue;
 mod quirks;
@@ -38,6 +38,7 @@ pub use controller::{Controller, Options};
 pub use error::{NvmeError, ProtocolError};
 pub use metadata::{Metadata, MetadataPlace};
 pub use namespace::Namespace;
+pub use protect::ProtectionMode;
 pub use queue::{DoorbellMode, Io, PairOptions, Posted, QueuePair, Rejected, WriteMode};
 pub use quirks::{KnownQuirk, Quirks};
 

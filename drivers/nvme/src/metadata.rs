@@ -1,27 +1,25 @@
 //! Metadata and protection information: what a block has beside its data (§8.2, §8.3).
 //!
-//! Protection information is always the controller's work here: PRACT is set, so it makes the guard
-//! and the tags as it writes, and checks them as it reads. Where it is all the metadata there is,
-//! nothing but data crosses the bus; otherwise the metadata does, beside the data (MPTR) or behind
-//! each block in the same buffer.
+//! Protection information is the controller's work unless the host is told to make it (`protect.rs`): PRACT
+//! is set, so the controller makes the guard and the tags as it writes, and checks them as it reads. Where
+//! it is all the metadata there is, nothing but data crosses the bus; otherwise the metadata does, beside
+//! the data (MPTR) or behind each block in the same buffer.
 //!
 //! # What it does not do
 //!
-//! The host neither makes nor checks protection information, and what metadata it writes is zeroes.
+//! What is in the metadata beside protection information is not looked at: a write sends zeroes, or what an
+//! earlier read of the same tag left there.
 //! The 64-bit guard of NVMe 2.0 is not known.
 
 use crate::NvmeError;
 use nvpoll_mem::DmaBuf;
-use nvpoll_spec::NamespaceIdentity;
+use nvpoll_spec::{
+    CHECK_GUARD, CHECK_REFERENCE, GuardFormat, NamespaceIdentity, NvmOpcode, PROTECTION_ACTION,
+};
 use std::fmt;
 
 /// Bytes of protection information (§8.3, Figure 454).
 const PROTECTION_BYTES: u16 = 8;
-/// PRINFO in CDW12 (§6.9, Figure 375): the controller makes or strips it; checks of guard and
-/// reference tag.
-const PRACT: u64 = 1 << 29;
-const CHECK_GUARD: u64 = 1 << 28;
-const CHECK_REFERENCE: u64 = 1 << 26;
 
 /// Where metadata is while it crosses the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +32,12 @@ pub enum MetadataPlace {
     Interleaved,
 }
 
+impl MetadataPlace {
+    fn on_bus(interleaved: bool) -> Self {
+        if interleaved { Self::Interleaved } else { Self::Separate }
+    }
+}
+
 /// What a namespace's blocks have beside their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
@@ -43,6 +47,14 @@ pub struct Metadata {
     pub place: MetadataPlace,
     /// DPS: protection information of type 1, 2 or 3; 0 is none.
     pub protection: u8,
+    /// DPS bit 3: it is the metadata's first bytes, not its last.
+    pub first: bool,
+    /// How long its guard is.
+    pub guard: GuardFormat,
+    /// FLBAS bit 4: what crosses the bus stands behind each block's data.
+    interleaved: bool,
+    /// The host makes and checks it.
+    pub by_host: bool,
 }
 
 impl Metadata {
@@ -52,6 +64,7 @@ impl Metadata {
     /// The reason, where it is not one that the driver moves.
     pub(crate) fn new(page: &NamespaceIdentity, bytes: u16) -> Result<Option<Self>, String> {
         const EXTENDED: u8 = 1 << 4;
+        const FIRST: u8 = 1 << 3;
         let protection = page.protection & 7;
         if protection > 3 {
             return Err(format!(
@@ -71,12 +84,20 @@ impl Metadata {
                 "has {bytes} bytes of metadata a block; multiples of 8 are driven, so choose another LBA format (nvme format erases the drive)"
             ));
         }
-        let place = match (protection != 0 && bytes == PROTECTION_BYTES, page.format & EXTENDED) {
-            (true, _) => MetadataPlace::Controller,
-            (false, 0) => MetadataPlace::Separate,
-            (false, _) => MetadataPlace::Interleaved,
+        let interleaved = page.format & EXTENDED != 0;
+        let place = match protection != 0 && bytes == PROTECTION_BYTES {
+            true => MetadataPlace::Controller,
+            false => MetadataPlace::on_bus(interleaved),
         };
-        Ok(Some(Self { bytes, place, protection }))
+        let (first, guard) = (page.protection & FIRST != 0, GuardFormat::Bits16);
+        Ok(Some(Self { bytes, place, protection, first, guard, interleaved, by_host: false }))
+    }
+
+    /// The same where the host makes and checks protection information, which then crosses the bus;
+    /// `None` where there is none.
+    pub(crate) fn protected_by_host(self) -> Option<Self> {
+        let place = MetadataPlace::on_bus(self.interleaved);
+        (self.protection != 0).then_some(Self { place, by_host: true, ..self })
     }
 
     /// Bytes that each block adds to the data's buffer.
@@ -90,13 +111,16 @@ impl Metadata {
     }
 
     /// What is added to CDW12, and CDW14, of a read or write from block `lba` on. The reference tag
-    /// of types 1 and 2 counts blocks, type 3 has none to check (§8.3.1.5).
-    fn words(self, lba: u64, checks: bool) -> (u64, u64) {
-        let check = |bits| if checks { bits } else { 0 };
+    /// of types 1 and 2 counts blocks, type 3 has none to check (§8.3.1.5). What the host makes the
+    /// controller checks as it writes; what the host checks the controller need not.
+    fn words(self, opcode: NvmOpcode, lba: u64, checks: bool) -> (u64, u64) {
+        let action = if self.by_host { 0 } else { PROTECTION_ACTION };
+        let checks = if self.by_host { opcode == NvmOpcode::WRITE } else { checks };
+        let check = |bits: u32| u64::from(action | if checks { bits } else { 0 });
         match self.protection {
             0 => (0, 0),
-            3 => (PRACT | check(CHECK_GUARD), 0),
-            _ => (PRACT | check(CHECK_GUARD | CHECK_REFERENCE), lba & 0xffff_ffff),
+            3 => (check(CHECK_GUARD), 0),
+            _ => (check(CHECK_GUARD | CHECK_REFERENCE), lba & 0xffff_ffff),
         }
     }
 }
@@ -111,7 +135,10 @@ impl fmt::Display for Metadata {
         write!(f, "{} bytes a block, {place}", self.bytes)?;
         match self.protection {
             0 => Ok(()),
-            kind => write!(f, "; protection information of type {kind}, by the controller"),
+            kind => {
+                let by = if self.by_host { "host" } else { "controller" };
+                write!(f, "; protection information of type {kind}, by the {by}")
+            }
         }
     }
 }
@@ -125,7 +152,7 @@ pub(crate) struct MetadataLane {
     memory: Option<DmaBuf>,
     /// Bytes from one tag's metadata to the next's: a power of two, so that none crosses a border
     /// at which addresses may jump.
-    stride: usize,
+    pub stride: usize,
 }
 
 impl MetadataLane {
@@ -147,11 +174,11 @@ impl MetadataLane {
 
     /// MPTR, and what is added to CDW12 and CDW14, of a command on block `first` of `tag`'s I/O,
     /// which goes to or comes from `lba`.
-    pub fn words(&self, tag: u16, first: u32, lba: u64) -> (u64, u64, u64) {
+    pub fn words(&self, opcode: NvmOpcode, tag: u16, first: u32, lba: u64) -> (u64, u64, u64) {
         let offset =
             usize::from(tag) * self.stride + first as usize * self.metadata.separate_bytes();
         let mptr = self.memory.as_ref().map_or(0, |memory| memory.iova(offset));
-        let (cdw12, cdw14) = self.metadata.words(lba, self.checks);
+        let (cdw12, cdw14) = self.metadata.words(opcode, lba, self.checks);
         (mptr, cdw12, cdw14)
     }
 
@@ -196,14 +223,22 @@ mod tests {
     fn commands_say_who_protects_and_which_reference() {
         let lba = 0x12_3456_789a;
         let words = |protection| {
-            Metadata::new(&page(false, protection), 8).unwrap().unwrap().words(lba, true)
+            let metadata = Metadata::new(&page(false, protection), 8).unwrap().unwrap();
+            metadata.words(NvmOpcode::READ, lba, true)
         };
         // PRINFO 1101b: PRACT, guard, reference; 1100b: PRACT, guard.
         assert_eq!(words(1), (0b1101 << 26, 0x3456_789a));
         assert_eq!(words(2), (0b1101 << 26, 0x3456_789a));
         assert_eq!(words(3), (0b1100 << 26, 0));
         assert_eq!(words(0), (0, 0));
-        let unchecked = Metadata::new(&page(false, 1), 8).unwrap().unwrap().words(lba, false);
-        assert_eq!(unchecked, (PRACT, 0x3456_789a));
+        let one = Metadata::new(&page(false, 1), 8).unwrap().unwrap();
+        assert_eq!(one.words(NvmOpcode::READ, lba, false), (1 << 29, 0x3456_789a));
+        // By the host: 0101b on a write, nothing on a read.
+        let host = one.protected_by_host().unwrap();
+        assert_eq!(host.place, MetadataPlace::Separate);
+        assert_eq!(host.words(NvmOpcode::WRITE, lba, true), (0b0101 << 26, 0x3456_789a));
+        assert_eq!(host.words(NvmOpcode::READ, lba, true).0, 0);
+        let none = Metadata::new(&page(false, 0), 8).unwrap().unwrap();
+        assert_eq!(none.protected_by_host(), None);
     }
 }

@@ -65,6 +65,23 @@ impl Namespace {
         Ok(Self { nsid, blocks: page.blocks, block_bytes, block_log2: format.data_log2, metadata })
     }
 
+    /// The same where the host makes and checks protection information.
+    ///
+    /// # Errors
+    /// [`NvmeError::Unsupported`] where its blocks have none.
+    pub fn protected_by_host(self, location: &str) -> Result<Self, NvmeError> {
+        let Some(metadata) = self.metadata.and_then(Metadata::protected_by_host) else {
+            return Err(NvmeError::Unsupported {
+                location: location.to_owned(),
+                reason: format!(
+                    "namespace {} has no protection information that the host could make (DPS is 0); leave out pi=host, or format it with some (nvme format --pi erases the drive)",
+                    self.nsid
+                ),
+            });
+        };
+        Ok(Self { metadata: Some(metadata), ..self })
+    }
+
     /// Bytes that a block takes in a buffer: its data, and metadata that comes behind it.
     pub fn memory_bytes(&self) -> u32 {
         self.block_bytes + self.metadata.map_or(0, Metadata::interleaved_bytes)

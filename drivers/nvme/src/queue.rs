@@ -13,6 +13,7 @@
 
 mod alone;
 mod each;
+mod protected;
 mod trim;
 
 pub use each::DoorbellMode;
@@ -22,11 +23,13 @@ use crate::controller::NotCreated;
 use crate::data::Pointers;
 use crate::layout::{Layout, commands_max, pieces_of};
 use crate::metadata::MetadataLane;
+use crate::protect::{BlockPlaces, HostProtection};
 use crate::slots::Slots;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
 use nvpoll_pci::{Function, Interrupt};
 use nvpoll_spec::{NvmOpcode, Status, reg};
+use protected::{IDLE_ENTRIES, Protected};
 use std::sync::Arc;
 use trim::Ranges;
 
@@ -115,6 +118,8 @@ pub struct QueuePair<F: Function> {
     buffers: DmaBuf,
     pointers: Pointers,
     metadata: Option<MetadataLane>,
+    /// Where the host makes protection information.
+    host: Option<Box<Protected>>,
     /// Where writes deallocate.
     ranges: Option<Ranges>,
     controller: Arc<Controller<F>>,
@@ -166,6 +171,8 @@ impl<F: Function> QueuePair<F> {
             MetadataLane::new(metadata, !unchecked, tags, layout.io_blocks, allocate)
         });
         let metadata = metadata.transpose()?;
+        let protection =
+            host_protection(namespace, layout, &buffers, metadata.as_ref(), !unchecked);
         let trims = writes == WriteMode::Deallocate;
         let ranges = trims.then(|| Ranges::new(controller, tags)).transpose()?;
         let unfit =
@@ -173,6 +180,18 @@ impl<F: Function> QueuePair<F> {
         let ring = |entry_bytes: usize| controller.buffer(entries as usize * entry_bytes);
         let submissions = SubmissionRing::new(ring(64)?, entries).ok_or_else(unfit)?;
         let completions = CompletionRing::new(ring(16)?, entries).ok_or_else(unfit)?;
+        let completions_iova = completions.iova();
+        let (completions, host) = match protection {
+            None => (completions, None),
+            Some(protection) => {
+                let idle = CompletionRing::new(
+                    controller.buffer(16 * IDLE_ENTRIES as usize)?,
+                    IDLE_ENTRIES,
+                );
+                let host = Box::new(Protected { protection, completions });
+                (idle.ok_or_else(unfit)?, Some(host))
+            }
+        };
         let stride_bytes = controller.capabilities().doorbell_stride_bytes();
         let tail = controller.doorbell(reg::sq_tail_doorbell(qid, stride_bytes))?;
         let head = controller.doorbell(reg::cq_head_doorbell(qid, stride_bytes))?;
@@ -184,10 +203,11 @@ impl<F: Function> QueuePair<F> {
         let is_batch = doorbells == DoorbellMode::Batch;
         // The last step that can fail: from here on the device knows the memory, and dropping the
         // pair takes it back.
-        let rings = ((entries, submissions.iova()), (entries, completions.iova()));
+        let rings = ((entries, submissions.iova()), (entries, completions_iova));
         controller.create_queues(qid, rings.0, rings.1).inspect_err(|not_created| {
             if !not_created.device_let_go {
                 controller.retire([submissions.memory(), completions.memory()]);
+                controller.retire(host.as_ref().map(|host| host.completions.memory()));
             }
         })?;
         Ok(Self {
@@ -218,6 +238,7 @@ impl<F: Function> QueuePair<F> {
             buffers,
             pointers,
             metadata,
+            host,
             ranges,
             controller: Arc::clone(controller),
         })
@@ -309,7 +330,8 @@ impl<F: Function> QueuePair<F> {
     /// Whether a completion is there to [`reap`](Self::reap).
     #[inline(always)]
     pub fn has_completion(&self) -> bool {
-        self.completions.peek().is_some()
+        let completions = self.host.as_ref().map_or(&self.completions, |host| &host.completions);
+        completions.peek().is_some()
     }
 
     /// The completion that is next to [`reap_from`](Self::reap_from), if it is there: the shortest look.
@@ -327,7 +349,7 @@ impl<F: Function> QueuePair<F> {
     pub fn reap(&mut self, sink: &mut impl FnMut(u16, Status)) -> Result<u32, ProtocolError> {
         match self.peek() {
             Some(first) => self.reap_from(first, sink),
-            None => Ok(0),
+            None => self.reap_protected(sink),
         }
     }
 
@@ -474,8 +496,15 @@ impl<F: Function> QueuePair<F> {
         let Some(metadata) = &self.metadata else {
             return self.store(slot, opcode, lba, blocks_z(blocks), prps);
         };
-        let (mptr, cdw12, cdw14) = metadata.words(tag, first, lba);
+        let (mptr, cdw12, cdw14) = metadata.words(opcode, tag, first, lba);
         let Some(cid) = self.slots.begin(slot) else { return };
+        match &mut self.host {
+            Some(host) if opcode == NvmOpcode::WRITE => {
+                host.protection.protect(tag, first, lba, blocks)
+            }
+            Some(host) => host.protection.begin_read(tag, first, lba, blocks),
+            None => {}
+        }
         let (start, length) = (self.blank | first_word(opcode, cid, 0), blocks_z(blocks) | cdw12);
         self.submissions.push([start, 0, mptr, prps.0, prps.1, lba, length, cdw14]);
     }
@@ -490,6 +519,34 @@ impl Pieces {
         self.left = self.left.saturating_sub(1);
         (self.left == 0).then_some(self.status)
     }
+}
+
+/// What makes and checks protection information, where that is the host's work.
+fn host_protection(
+    namespace: &Namespace,
+    layout: &Layout,
+    buffers: &DmaBuf,
+    lane: Option<&MetadataLane>,
+    checks: bool,
+) -> Option<HostProtection> {
+    let metadata = namespace.metadata.filter(|metadata| metadata.by_host)?;
+    let (block_bytes, step) = (namespace.block_bytes as usize, layout.memory_bytes as usize);
+    let lane = lane.and_then(|lane| Some((lane.memory()?.clone(), lane.stride)));
+    let bytes = usize::from(metadata.bytes);
+    let (metadata_start, metadata_step) =
+        if lane.is_some() { (0, bytes) } else { (block_bytes, step) };
+    let (memory, metadata_stride) = lane.unwrap_or_else(|| (buffers.clone(), layout.stride));
+    let places = BlockPlaces {
+        data: buffers.clone(),
+        data_stride: layout.stride,
+        data_step: step,
+        block_bytes,
+        metadata: memory,
+        metadata_start,
+        metadata_stride,
+        metadata_step,
+    };
+    Some(HostProtection::new(metadata, checks, layout.tags, places))
 }
 
 /// NLB in CDW12 (§6.9): zero-based, and 16 bits are enough for any command.
@@ -514,6 +571,7 @@ impl<F: Function> Drop for QueuePair<F> {
         tracing::warn!("taking back queue pair {}: {error}", self.qid);
         self.controller.retire([&self.buffers, self.submissions.memory()]);
         self.controller.retire([self.completions.memory()]);
+        self.controller.retire(self.host.as_ref().map(|host| host.completions.memory()));
         self.controller.retire(self.pointers.memory());
         self.controller.retire(self.metadata.as_ref().and_then(MetadataLane::memory));
         self.controller.retire(self.ranges.as_ref().map(Ranges::memory));

@@ -104,6 +104,17 @@ impl Status {
         self.0 << 1 | phase as u16
     }
 
+    /// The same, found by the host in what a controller completed well. The mark is a bit that no
+    /// completion has.
+    pub const fn found_by_host(self) -> Self {
+        Self(self.0 | 1 << 15)
+    }
+
+    /// Whether the host found it, and not the controller.
+    pub const fn is_found_by_host(self) -> bool {
+        self.0 & 1 << 15 != 0
+    }
+
     /// Whether the command succeeded.
     pub const fn is_success(self) -> bool {
         self.0 & 0x7ff == 0
@@ -187,6 +198,9 @@ impl fmt::Display for Status {
             Some(name) => write!(f, "{name} (SCT {:#x}, SC {sc:#04x})", sct.0)?,
             None => write!(f, "{sct} status SCT {:#x}, SC {sc:#04x}", sct.0)?,
         }
+        if self.is_found_by_host() {
+            f.write_str(", found by the host")?;
+        }
         if self.do_not_retry() { f.write_str(", do not retry") } else { Ok(()) }
     }
 }
@@ -232,6 +246,11 @@ mod tests {
             Status(0x4281).to_string(),
             "Unrecovered Read Error (SCT 0x2, SC 0x81), do not retry"
         );
+        assert_eq!(
+            Status::GUARD_CHECK.found_by_host().to_string(),
+            "End-to-end Guard Check Error (SCT 0x2, SC 0x82), found by the host"
+        );
+        assert!(!Status::from_entry(0xffff).is_found_by_host(), "no completion says so");
         assert_eq!(Status::new(7, 0xc1).to_string(), "vendor specific status SCT 0x7, SC 0xc1");
         assert_eq!(Status::new(5, 1).to_string(), "StatusCodeType 0x5 status SCT 0x5, SC 0x01");
     }

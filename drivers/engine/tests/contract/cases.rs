@@ -3,7 +3,7 @@
 //! | engine | targets |
 //! | --- | --- |
 //! | `null` | nothing |
-//! | `soft` | a stepped and a threaded soft controller, of 512 and 4096 byte blocks |
+//! | `soft` | a stepped and a threaded soft controller, of 512 and 4096 byte blocks, also with protection information, by the controller and by the host |
 //! | the kernel's | a file beside the test program, also with the engine's options; a loop and a zram device when run as root; the devices in `NVPOLL_CONTRACT_BLOCK`, also polled |
 //! | `io_uring_cmd` | the generic NVMe devices in `NVPOLL_CONTRACT_GENERIC`, also polled |
 //! | those that take a drive | the PCI functions in `NVPOLL_CONTRACT_DRIVES` that are bound to the engine's driver |
@@ -122,15 +122,21 @@ pub fn cases_of<E: Engine>() -> Vec<Case> {
     }
     match name {
         "null" => vec![Case::new(name, "nothing", Target::Null)],
-        "soft" => ["soft:stepped", "soft:lba=4096", "soft:lba=4096,stepped", "soft:mdts=8k"]
-            .map(|text| {
-                let mut options: nvpoll_engine::SoftOptions = text.parse().unwrap();
-                options.size_bytes = SIZE_BYTES;
-                Case::new(name, text, Target::Soft(options))
-            })
-            .into(),
+        "soft" => soft(name),
         _ => system::cases(name, E::INFO.driver).unwrap_or_else(|| paths(name)),
     }
+}
+
+fn soft(name: &str) -> Vec<Case> {
+    let case = |text: &str| {
+        let mut options: nvpoll_engine::SoftOptions = text.parse().unwrap();
+        options.size_bytes = SIZE_BYTES;
+        Case::new(name, text, Target::Soft(options))
+    };
+    let plain = ["soft:stepped", "soft:lba=4096", "soft:lba=4096,stepped", "soft:mdts=8k"];
+    let protected = ["soft:ms=8,pi=1,stepped", "soft:lba=4096,ms=64,mset=1,pi=3,mdts=8k"];
+    let by_host = protected.map(|text| case(text).with(name, "pi=host"));
+    plain.into_iter().chain(protected).map(case).chain(by_host).collect()
 }
 
 /// How drives are reached.

@@ -104,7 +104,7 @@ impl<F: Function> QueuePair<F> {
 /// Ends the command that the completion with this upper half names; with the last one of its I/O,
 /// the I/O's tag and how it ended.
 #[inline(always)]
-fn end_command(
+pub(super) fn end_command(
     slots: &mut Slots,
     pieces: &mut [Pieces],
     owners: &[u16],

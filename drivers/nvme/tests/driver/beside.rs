@@ -2,6 +2,7 @@
 //! own.
 
 use nvpoll_soft::{BlockMetadata, SoftOptions};
+use nvpoll_spec::NvmOpcode;
 use std::sync::LazyLock;
 
 /// The remainders of each byte, by long division.
@@ -24,11 +25,13 @@ fn crc16(parts: &[&[u8]]) -> u16 {
 pub struct Beside {
     pub format: BlockMetadata,
     pub block_bytes: usize,
+    /// The host makes and checks protection information.
+    pub by_host: bool,
 }
 
 impl Beside {
-    pub fn new(soft: &SoftOptions) -> Self {
-        Self { format: soft.metadata, block_bytes: soft.lba_bytes as usize }
+    pub fn new(soft: &SoftOptions, by_host: bool) -> Self {
+        Self { format: soft.metadata, block_bytes: soft.lba_bytes as usize, by_host }
     }
 
     /// Bytes a block.
@@ -38,7 +41,7 @@ impl Beside {
 
     /// Bytes of a block's metadata that cross the bus.
     pub fn crossing(&self) -> usize {
-        let is_controllers = self.format.protection != 0 && self.format.bytes == 8;
+        let is_controllers = self.format.protection != 0 && self.format.bytes == 8 && !self.by_host;
         if is_controllers { 0 } else { self.bytes() }
     }
 
@@ -58,11 +61,16 @@ impl Beside {
     }
 
     /// PRINFO in CDW12, and CDW14, of a command from `lba` on.
-    pub fn words(&self, lba: u64) -> (u32, u32) {
+    pub fn words(&self, opcode: NvmOpcode, lba: u64) -> (u32, u32) {
+        let by_whom = match (self.by_host, opcode) {
+            (false, _) => 0b1111 << 26,
+            (true, NvmOpcode::WRITE) => 0b0111 << 26,
+            (true, _) => 0,
+        };
         match self.format.protection {
             0 => (0, 0),
-            3 => (0b1100 << 26, 0),
-            _ => (0b1101 << 26, lba as u32),
+            3 => (by_whom & 0b1100 << 26, 0),
+            _ => (by_whom & 0b1101 << 26, lba as u32),
         }
     }
 
@@ -75,8 +83,8 @@ impl Beside {
         metadata
     }
 
-    /// Puts the tuple into `metadata` that belongs to `data` in block `lba` of a command from `first` on.
-    pub fn protect(&self, data: &[u8], metadata: &mut [u8], first: u64, lba: u64) {
+    /// Puts the tuple into `metadata` that belongs to `data` in block `lba`.
+    pub fn protect(&self, data: &[u8], metadata: &mut [u8], lba: u64) {
         if self.format.protection == 0 {
             return;
         }
@@ -84,7 +92,7 @@ impl Beside {
         let before = if self.format.first { 0 } else { place.start };
         let guard = crc16(&[data, &metadata[..before]]).to_be_bytes();
         let reference = match self.format.protection {
-            3 => self.words(first).1,
+            3 => 0,
             _ => lba as u32,
         };
         let tuple = [&guard[..], &[0, 0], &reference.to_be_bytes()].concat();

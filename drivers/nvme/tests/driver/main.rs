@@ -12,6 +12,7 @@ mod faults;
 mod identify;
 mod model;
 mod order;
+mod protect;
 mod queue;
 mod queues;
 mod quirks;

@@ -34,19 +34,6 @@ pub fn data_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
     prp_address(log, entry, bytes)
 }
 
-/// First block and length of each command of an I/O.
-fn cut(io: &Io, blocks_max: u32) -> Vec<(u64, u64)> {
-    let count = io.blocks.div_ceil(blocks_max);
-    let (each, longer) = (io.blocks / count, io.blocks % count);
-    let mut next = io.lba;
-    let piece = |piece| {
-        let blocks = u64::from(each + u32::from(piece < longer));
-        next += blocks;
-        (next - blocks, blocks)
-    };
-    (0..count).map(piece).collect()
-}
-
 /// Walks a command's PRPs as a controller does (§4.3).
 fn prp_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
     let (prp1, prp2) = (entry.prp1, entry.prp2);
@@ -124,7 +111,7 @@ impl Model {
         random: Random,
     ) -> Self {
         let block_bytes = u64::from(bench.namespace.block_bytes);
-        let beside = Beside::new(bench.soft.options());
+        let beside = Beside::new(bench.soft.options(), bench.by_host);
         let io_bytes = u64::from(io_blocks) * block_bytes;
         // Between blocks' data, and behind the last, nothing is the caller's.
         let whole = io_bytes.next_multiple_of(PAGE);
@@ -274,20 +261,21 @@ impl Model {
         if each == 0 {
             return;
         }
-        for (first, blocks) in cut(io, self.command_blocks_max) {
-            for lba in first..first + blocks {
-                let index = (lba - io.lba) as usize;
-                let at = (lba - self.blocks.start) as usize;
-                let metadata = &mut self.metadata[at * each..][..each];
-                match beside.crossing() {
-                    0 => metadata.fill(0),
-                    each => {
-                        let sent = &self.tags[usize::from(tag)].metadata[index * each..][..each];
-                        metadata.copy_from_slice(sent);
-                    }
-                }
-                let data = &self.image[at * beside.block_bytes..][..beside.block_bytes];
-                beside.protect(data, metadata, first, lba);
+        for index in 0..io.blocks as usize {
+            let lba = io.lba + index as u64;
+            let at = (lba - self.blocks.start) as usize;
+            let metadata = &mut self.metadata[at * each..][..each];
+            let data = &self.image[at * beside.block_bytes..][..beside.block_bytes];
+            if beside.crossing() == 0 {
+                metadata.fill(0);
+                beside.protect(data, metadata, lba);
+                continue;
+            }
+            let memory = &mut self.tags[usize::from(tag)].metadata[index * each..][..each];
+            metadata.copy_from_slice(memory);
+            beside.protect(data, metadata, lba);
+            if beside.by_host {
+                memory.copy_from_slice(metadata);
             }
         }
     }
@@ -386,7 +374,7 @@ impl Model {
                 assert_eq!((entry.mptr, entry.cdw14), (0, 0));
                 continue;
             }
-            let (protection, reference) = self.beside.words(entry.lba());
+            let (protection, reference) = self.beside.words(io.opcode, entry.lba());
             assert_eq!(entry.cdw12 & !0xffff, protection, "FUA, limited retry, protection");
             assert_eq!(entry.cdw14, reference, "the reference tag");
             let blocks = u32::from(entry.blocks_z()) + 1;

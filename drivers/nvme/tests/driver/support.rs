@@ -31,6 +31,8 @@ pub struct Bench {
     /// Of the pairs that are made.
     pub doorbells: DoorbellMode,
     pub sgl: bool,
+    /// Protection information is the host's work.
+    pub by_host: bool,
     /// What writes of the pairs that are made do.
     pub writes: WriteMode,
 }
@@ -54,6 +56,7 @@ impl Bench {
             soft,
             doorbells: DoorbellMode::Batch,
             sgl: false,
+            by_host: false,
             writes: WriteMode::Write,
         }
     }
@@ -64,9 +67,13 @@ impl Bench {
 
     pub fn try_pair(&self, depth: u16, io_blocks: u32) -> Result<Pair, NvmeError> {
         let io_bytes = io_blocks * self.namespace.block_bytes;
+        let namespace = match self.by_host {
+            true => self.namespace.protected_by_host(self.controller.location())?,
+            false => self.namespace,
+        };
         QueuePair::new(
             &self.controller,
-            &self.namespace,
+            &namespace,
             PairOptions {
                 depth,
                 io_bytes,

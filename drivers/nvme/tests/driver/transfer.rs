@@ -23,6 +23,7 @@ struct Case {
     io_blocks: u32,
     blocks: u64,
     metadata: BlockMetadata,
+    by_host: bool,
     stepped: bool,
     each: bool,
     sgl: bool,
@@ -78,7 +79,7 @@ fn case(
         length(),
         0u64..40,
         (any::<bool>(), any::<bool>(), any::<u64>()),
-        metadata,
+        (metadata, any::<bool>()),
     )
         .prop_map(
             move |(
@@ -90,8 +91,9 @@ fn case(
                 length,
                 more,
                 (each, sgl, seed),
-                metadata,
+                (metadata, by_host),
             )| {
+                let by_host = by_host && metadata.protection != 0;
                 let block_bytes = 1u32 << block_log2;
                 let is_plain = metadata.bytes == 0;
                 let bytes_max = if is_plain { BYTES_MAX } else { METADATA_BYTES_MAX };
@@ -99,7 +101,7 @@ fn case(
                 let least = (block_log2 + u8::from(metadata.interleaved)).saturating_sub(12);
                 let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(least) };
                 let format = SoftOptions { metadata, ..SoftOptions::default() };
-                let memory_bytes = block_bytes + Beside::new(&format).between() as u32;
+                let memory_bytes = block_bytes + Beside::new(&format, by_host).between() as u32;
                 let longest = command_blocks_max(memory_bytes, mdts_log2);
                 let io_blocks = match length {
                     Length::Blocks(blocks) => blocks,
@@ -124,6 +126,7 @@ fn case(
                     io_blocks,
                     blocks,
                     metadata,
+                    by_host,
                     stepped,
                     each,
                     sgl,
@@ -148,6 +151,7 @@ fn check(case: &Case) {
     let mut bench = Bench::new(soft);
     bench.doorbells = if case.each { DoorbellMode::Each } else { DoorbellMode::Batch };
     bench.sgl = case.sgl;
+    bench.by_host = case.by_host;
     let shape = (case.depth, case.io_blocks);
     let mut model = Model::new(&bench, 1, shape, 0..case.blocks, Random(case.seed));
     let io_bytes = u64::from(case.io_blocks) << case.block_log2;
