@@ -116,7 +116,10 @@ fn read<F: Function>(function: F, quirks: Option<Quirks>) -> Result<Pages, Engin
                 format!("{} bytes", capabilities.doorbell_stride_bytes()),
             ),
             ("CAP.TO (ready within)", format!("{} ms", capabilities.timeout_ms())),
-            ("CAP.MPSMIN, MPSMAX (pages)", format!("{page_min} to {page_max} bytes")),
+            (
+                "CAP.MPSMIN, MPSMAX (pages)",
+                format!("{page_min} to {page_max} bytes, {} used", controller.page_bytes()),
+            ),
             ("CAP.CQR (contiguous queues)", yes(capabilities.contiguous_queues())),
             ("CAP.CMBS (controller memory)", yes(capabilities.controller_memory())),
             ("I/O queue pairs granted", controller.queues_max().to_string()),

@@ -27,7 +27,6 @@ pub use dma::{DmaBuf, DmaSpace, Iovas};
 pub use iova::IovaSpace;
 pub use mapped::{MappedDoorbell, MappedRegisters};
 pub use numa::Placement;
-#[cfg(unix)]
 pub use pages::kernel_page_bytes;
 pub use pages::{PAGE_BYTES, Pages};
 pub use registers::{Doorbell, RegisterError, Registers, order_stores_before_doorbell};

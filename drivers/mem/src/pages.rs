@@ -178,6 +178,12 @@ pub fn kernel_page_bytes() -> usize {
     usize::try_from(bytes).ok().filter(|&bytes| bytes > 0).unwrap_or(PAGE_BYTES)
 }
 
+/// Windows' on the machines that it runs on here.
+#[cfg(not(unix))]
+pub fn kernel_page_bytes() -> usize {
+    PAGE_BYTES
+}
+
 /// Base pages alone until a huge page's worth is asked for; from there on huge ones are asked for,
 /// which spares the IOMMU's and the processor's TLBs. Populated, so that no I/O waits for a fault.
 #[cfg(unix)]

@@ -57,11 +57,16 @@ impl Events {
 
 impl<F: Function> AdminQueue<F> {
     /// Allocates the queue; the controller does not know of it yet. Commands are waited for no
-    /// longer than `wait_max`.
+    /// longer than `wait_max`; memory is in pages of `page_bytes`.
     ///
     /// # Errors
     /// When memory or a doorbell cannot be had.
-    pub fn new(function: &F, stride_bytes: usize, wait_max: Duration) -> Result<Self, NvmeError> {
+    pub fn new(
+        function: &F,
+        stride_bytes: usize,
+        page_bytes: usize,
+        wait_max: Duration,
+    ) -> Result<Self, NvmeError> {
         let memory = |source| NvmeError::Memory { location: function.location().into(), source };
         let register =
             |source| NvmeError::Register { location: function.location().into(), source };
@@ -70,7 +75,7 @@ impl<F: Function> AdminQueue<F> {
             reason: "the admin queue does not fit its memory".into(),
         };
         let entries = u32::from(ADMIN_ENTRIES);
-        let buffer = || DmaBuf::new(function.dma(), PAGE_BYTES).map_err(memory);
+        let buffer = || DmaBuf::aligned(function.dma(), PAGE_BYTES, page_bytes).map_err(memory);
         Ok(Self {
             submissions: SubmissionRing::new(buffer()?, entries).ok_or_else(too_small)?,
             completions: CompletionRing::new(buffer()?, entries).ok_or_else(too_small)?,

@@ -6,13 +6,14 @@ use crate::limits::{
     READY_WAIT_MIN, SHUTDOWN_WAIT, SHUTDOWN_WAIT_MAX,
 };
 use crate::quirks::{self, KnownQuirk, Quirks};
+use crate::registers::{self, Access};
 use crate::{Namespace, NvmeError, wait};
-use nvpoll_mem::{DmaBuf, RegisterError, Registers};
+use nvpoll_mem::DmaBuf;
 use nvpoll_pci::{Function, Interrupt};
 use nvpoll_spec::{
     Admin, AdminQueueAttributes, Capabilities, Cns, CompletionEntry, ControllerConfiguration,
-    ControllerIdentity, ControllerStatus, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL,
-    NamespaceIdentity, ShutdownStatus, SmartLog, SubmissionEntry, Version, queue_sizes, reg,
+    ControllerIdentity, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, NamespaceIdentity,
+    ShutdownStatus, SmartLog, SubmissionEntry, Version, queue_sizes, reg,
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,11 +34,19 @@ pub struct Options {
     pub interrupts: bool,
     /// What the controller needs beyond the specification, instead of what is known of it.
     pub quirks: Option<Quirks>,
+    /// Memory page in bytes (CC.MPS) instead of the host's; the nearest that the controller allows.
+    pub page_bytes: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queues: QUEUES_ASKED, admin_wait: ADMIN_WAIT, interrupts: false, quirks: None }
+        Self {
+            queues: QUEUES_ASKED,
+            admin_wait: ADMIN_WAIT,
+            interrupts: false,
+            quirks: None,
+            page_bytes: None,
+        }
     }
 }
 
@@ -50,6 +59,8 @@ impl Default for Options {
 /// function was closed, which resets the device or takes its memory away.
 pub struct Controller<F: Function> {
     capabilities: Capabilities,
+    /// Bytes of a memory page, as CC.MPS says.
+    page_bytes: usize,
     identity: Box<ControllerIdentity>,
     quirks: Quirks,
     queues: u16,
@@ -98,11 +109,14 @@ impl<F: Function> Controller<F> {
         registers.settle(ready_bound)?;
         registers.disable(ready_bound, quirks)?;
         let stride_bytes = capabilities.doorbell_stride_bytes();
-        let admin = AdminQueue::new(&function, stride_bytes, options.admin_wait)?;
+        let wanted = options.page_bytes.unwrap_or_else(nvpoll_mem::kernel_page_bytes);
+        let page_bytes = registers::page_bytes(capabilities, wanted);
+        let admin = AdminQueue::new(&function, stride_bytes, page_bytes, options.admin_wait)?;
         // From here on a failure must disable the device before the queues' memory goes, which is
         // what dropping a `Controller` does.
         let mut controller = Self {
             capabilities,
+            page_bytes,
             identity: Box::new(ControllerIdentity::new_zeroed()),
             quirks,
             queues: 0,
@@ -132,6 +146,12 @@ impl<F: Function> Controller<F> {
         self.capabilities
     }
 
+    /// Bytes of a memory page, 4 KiB to 64 KiB, as CC.MPS was set: PRPs name such pages, and queues and
+    /// buffers begin at one.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
     /// VS, as the register says.
     ///
     /// # Errors
@@ -159,7 +179,7 @@ impl<F: Function> Controller<F> {
     pub fn command_bytes_max(&self) -> u32 {
         let own = match self.quirks.contains(Quirks::NO_PRP_LISTS) {
             // Two pages are named in the entry itself.
-            true => 2 * PAGE_BYTES as u32,
+            true => 2 * self.page_bytes as u32,
             false => crate::limits::COMMAND_BYTES_MAX,
         };
         let (page_bytes_min, _) = self.capabilities.page_bytes();
@@ -267,7 +287,7 @@ impl<F: Function> Controller<F> {
     }
 
     pub(crate) fn buffer(&self, bytes: usize) -> Result<DmaBuf, NvmeError> {
-        DmaBuf::new(self.function.dma(), bytes)
+        DmaBuf::aligned(self.function.dma(), bytes, self.page_bytes)
             .map_err(|source| NvmeError::Memory { location: self.location().into(), source })
     }
 
@@ -421,6 +441,7 @@ impl<F: Function> Controller<F> {
         let configuration = ControllerConfiguration::new()
             .with_sq_entry_log2(6)
             .with_cq_entry_log2(4)
+            .with_page_size((self.page_bytes / PAGE_BYTES).trailing_zeros() as u8)
             .with_enable(true);
         registers.write32(reg::CC, configuration.into_bits())?;
         registers.wait("CSTS.RDY after enabling", bound, true, |status| status.ready())
@@ -501,103 +522,4 @@ impl<F: Function> std::fmt::Debug for Controller<F> {
 /// plain and still valid, and the drive has to be shut down in any case.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Register access that knows whose registers they are.
-struct Access<'a, F: Function>(&'a F);
-
-impl<F: Function> Access<'_, F> {
-    fn registers(&self) -> &dyn Registers {
-        self.0.registers()
-    }
-
-    fn located(&self) -> impl Fn(RegisterError) -> NvmeError {
-        |source| NvmeError::Register { location: self.0.location().into(), source }
-    }
-
-    fn not_driven(&self, what: &str) -> NvmeError {
-        NvmeError::Unsupported { location: self.0.location().into(), reason: what.to_owned() }
-    }
-
-    fn read32(&self, offset: usize) -> Result<u32, NvmeError> {
-        self.registers().read32(offset).map_err(self.located())
-    }
-
-    fn write32(&self, offset: usize, value: u32) -> Result<(), NvmeError> {
-        self.registers().write32(offset, value).map_err(self.located())
-    }
-
-    fn write64(&self, offset: usize, value: u64) -> Result<(), NvmeError> {
-        self.registers().write64(offset, value).map_err(self.located())
-    }
-
-    fn wait(
-        &self,
-        what: &'static str,
-        bound: Duration,
-        fatal_ends: bool,
-        done: impl Fn(ControllerStatus) -> bool,
-    ) -> Result<(), NvmeError> {
-        wait::for_status(self.registers(), self.0.location(), what, bound, fatal_ends, done)
-    }
-
-    /// Reads CAP and refuses what this driver does not drive.
-    fn capabilities(&self) -> Result<Capabilities, NvmeError> {
-        let location = || self.0.location().to_owned();
-        let bits = self.registers().read64(reg::CAP).map_err(self.located())?;
-        if bits == u64::MAX {
-            return Err(NvmeError::Gone { location: location(), what: "CAP" });
-        }
-        let capabilities = Capabilities::from_bits(bits);
-        let unsupported = |reason| Err(NvmeError::Unsupported { location: location(), reason });
-        if capabilities.command_sets() & 1 == 0 {
-            return unsupported(format!(
-                "CAP is {bits:#018x}: the controller has no NVM command set (CSS bit 0)"
-            ));
-        }
-        let (page_bytes_min, _) = capabilities.page_bytes();
-        if page_bytes_min > PAGE_BYTES as u64 {
-            return unsupported(format!(
-                "the controller needs memory pages of {page_bytes_min} bytes (CAP.MPSMIN); this driver uses {PAGE_BYTES}"
-            ));
-        }
-        if capabilities.queue_entries_max() < 2 {
-            return unsupported("CAP.MQES is 0: the controller has no room for a queue".into());
-        }
-        Ok(capabilities)
-    }
-
-    fn check(&self, what: &'static str) -> Result<ControllerStatus, NvmeError> {
-        wait::check(self.registers(), self.0.location(), what, true)
-    }
-
-    /// Waits for a controller that somebody else enabled and that is still becoming ready: it may
-    /// be disabled only then (§3.1.5). One that does not get there is disabled all the same.
-    fn settle(&self, bound: Duration) -> Result<(), NvmeError> {
-        if !ControllerConfiguration::from_bits(self.read32(reg::CC)?).enable() {
-            return Ok(());
-        }
-        let settled = self.wait("CSTS.RDY before disabling", bound, false, |status| {
-            status.ready() || status.fatal() || status.shutdown() != ShutdownStatus::Normal
-        });
-        match settled {
-            Err(NvmeError::Timeout { .. }) => Ok(()),
-            other => other,
-        }
-    }
-
-    /// Clears CC.EN and waits until the controller is not ready, as §7.6.1 step 2 asks.
-    fn disable(&self, bound: Duration, quirks: Quirks) -> Result<(), NvmeError> {
-        // All ones would be written back to a device that has just returned.
-        wait::check(self.registers(), self.0.location(), "disabling", false)?;
-        let configuration = ControllerConfiguration::from_bits(self.read32(reg::CC)?);
-        if configuration.enable() {
-            let off = configuration.with_enable(false).with_shutdown(0);
-            self.write32(reg::CC, off.into_bits())?;
-            if quirks.contains(Quirks::DELAY_BEFORE_READY) {
-                std::thread::sleep(quirks::BEFORE_READY);
-            }
-        }
-        self.wait("CSTS.RDY clear after disabling", bound, false, |status| !status.ready())
-    }
 }

@@ -23,7 +23,8 @@ pub(crate) enum Pointers {
 }
 
 impl Pointers {
-    /// For `tags` buffers that stand `stride` bytes apart in `buffers`, with memory from `allocate`.
+    /// For `tags` buffers that stand `stride` bytes apart in `buffers`, in pages of `page_bytes`, with
+    /// memory from `allocate`.
     ///
     /// # Errors
     /// When there is no memory.
@@ -31,13 +32,14 @@ impl Pointers {
         buffers: &DmaBuf,
         tags: usize,
         stride: usize,
+        page_bytes: usize,
         allocate: impl FnOnce(usize) -> Result<DmaBuf, NvmeError>,
     ) -> Result<Self, NvmeError> {
-        let memory = match Lists::bytes_per_tag(stride) {
+        let memory = match Lists::bytes_per_tag(stride, page_bytes) {
             0 => None,
             bytes => Some(allocate(tags * bytes)?),
         };
-        Ok(Self::Prp(Lists::new(memory, buffers, tags, stride)))
+        Ok(Self::Prp(Lists::new(memory, buffers, tags, stride, page_bytes)))
     }
 
     /// Descriptors, where the controller has them and the memory is in one piece.

@@ -1,7 +1,7 @@
 //! The sizes of a queue pair, checked against what the controller and the namespace allow.
 
 use crate::data::Pointers;
-use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX, PAGE_BYTES};
+use crate::limits::{COMMANDS_MAX, IO_BYTES_MAX};
 use crate::{Controller, Namespace, NvmeError, PairOptions, QueuePair, Quirks};
 use nvpoll_mem::DmaBuf;
 use nvpoll_pci::Function;
@@ -89,7 +89,8 @@ impl Layout {
             io_blocks,
             piece_blocks: piece_blocks_max(controller, namespace),
             memory_bytes,
-            stride: (io_blocks as usize * memory_bytes as usize).next_multiple_of(PAGE_BYTES),
+            stride: (io_blocks as usize * memory_bytes as usize)
+                .next_multiple_of(controller.page_bytes()),
             entries: u32::from(slots) + 1,
             is_protected: namespace.metadata.is_some(),
         })

@@ -1,7 +1,7 @@
 //! The NVMe driver: a controller brought up by the specification's steps, and queue pairs that one
 //! thread each owns and polls.
 //!
-//! Read it in this order: [`Controller::open`] (how a controller comes up and goes down), the admin
+//! Read it in this order: [`Controller::open`] (how a controller comes up and goes down; its waits are in `registers.rs`), the admin
 //! queue in `admin.rs` (one command at a time, every wait bounded), then [`QueuePair`] (the hot
 //! path: `push`, `kick`, `reap`), with `slots.rs` (which command a completion ends) and `prp.rs` (how
 //! a buffer is told to the device). The rarer commands are in `commands`, for another evening.
@@ -12,7 +12,8 @@
 //!
 //! # What it does not do
 //!
-//! No scatter gather list of more than one descriptor, no guard of 64 bits, no host memory in larger or smaller pages than 4 KiB, no interrupts of the admin queue, no
+//! No scatter gather list of more than one descriptor, no guard of 64 bits, no memory pages larger
+//! than 64 KiB (CAP.MPSMIN), no interrupts of the admin queue, no
 //! arbitration but round robin, no namespace management, no reset while I/O runs. A controller or
 //! namespace that needs one of these is refused with the reason, never misread.
 
@@ -30,6 +31,7 @@ mod protect;
 mod prp;
 mod queue;
 mod quirks;
+mod registers;
 mod slots;
 mod wait;
 
@@ -46,8 +48,10 @@ pub use quirks::{KnownQuirk, Quirks};
 pub mod limits {
     use std::time::Duration;
 
-    /// Memory page of the controller and of PRPs (CC.MPS = 0), in bytes.
+    /// Least memory page (CC.MPS = 0), in bytes; an Identify page and a log page are as long.
     pub const PAGE_BYTES: usize = 4096;
+    /// Largest memory page that is used, in bytes: the largest base page of any host.
+    pub const PAGE_BYTES_MAX: usize = 65_536;
     /// Longest wait for a command that is sent by itself ([`Commands`](crate::Commands)); a
     /// deallocation of a whole drive takes its time.
     pub const COMMAND_WAIT: Duration = Duration::from_secs(60);

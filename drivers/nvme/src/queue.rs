@@ -165,7 +165,10 @@ impl<F: Function> QueuePair<F> {
         let allocate = |bytes| controller.buffer(bytes);
         let pointers = match sgl {
             true => Pointers::sgl(controller, &buffers)?,
-            false => Pointers::prp(&buffers, usize::from(tags), stride, allocate)?,
+            false => {
+                let page_bytes = controller.page_bytes();
+                Pointers::prp(&buffers, tags.into(), stride, page_bytes, allocate)?
+            }
         };
         let metadata = namespace.metadata.map(|metadata| {
             MetadataLane::new(metadata, !unchecked, tags, layout.io_blocks, allocate)

@@ -65,7 +65,8 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
     id.serial = pad(&options.serial);
     id.model = pad(MODEL);
     id.firmware = *FIRMWARE;
-    id.transfer_log2_max = options.mdts_log2;
+    // In units of the least memory page (§5.15.2.2); options are checked to leave one.
+    id.transfer_log2_max = options.mdts_log2.saturating_sub(options.page_log2_min);
     id.version = Version::new().with_major(1).with_minor(4).into_bits();
     id.shutdown_us = 1_000_000;
     id.aborts_z = ABORTS - 1;

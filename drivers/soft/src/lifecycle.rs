@@ -4,7 +4,7 @@ use crate::device::{Device, Held};
 use crate::fault::mode;
 use crate::iommu::{DmaFault, DmaView};
 use crate::queue::{Cq, Sq};
-use crate::shared::{PAGE_SIZE_MAX, Shared, Slot, UNWRITTEN, Written};
+use crate::shared::{Shared, Slot, UNWRITTEN, Written};
 use nvpoll_spec::{ControllerStatus, ShutdownStatus, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -93,10 +93,11 @@ impl Device {
     fn enable(&mut self, shared: &Shared, written: &Written) {
         let (cc, aqa) = (written.cc, written.aqa);
         let page_bytes = 4096u64 << cc.page_size();
+        let pages = shared.options.page_log2_min..=shared.options.page_log2_max;
         // Entry sizes may still be zero here: they count when the first I/O queue is created.
         let good = cc.command_set() == 0
             && cc.arbitration() == 0
-            && cc.page_size() <= PAGE_SIZE_MAX
+            && pages.contains(&cc.page_size())
             && matches!(cc.sq_entry_log2(), 0 | 6)
             && matches!(cc.cq_entry_log2(), 0 | 4)
             && aqa.sq_entries_z() >= 1

@@ -16,6 +16,8 @@ const IOPS_MAX: u64 = 1_000_000_000;
 const METADATA_BYTES_MAX: u16 = 4096;
 /// Largest MDTS, 4 KiB shifted left by this: 128 MiB.
 const MDTS_LOG2_MAX: u8 = 15;
+/// Largest CAP.MPSMIN and MPSMAX, 4 KiB shifted left by this: 64 KiB.
+pub(crate) const PAGE_LOG2_MAX: u8 = 4;
 
 /// Where a soft controller keeps its blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub enum Backing {
 /// | `file=` | the backing file's path; a comma in it is written `\,` | |
 /// | `mqes=` | most entries in an I/O queue, 2 to 65536 | `1024` |
 /// | `mdts=` | largest transfer in bytes (`128k`), or the field itself (0 to 15; 0 is no limit) | `128k` |
+/// | `mpsmin=` | CAP.MPSMIN in bytes: least memory page, a power of two from 4k to 64k | `4k` |
+/// | `mpsmax=` | CAP.MPSMAX in bytes: largest memory page, `mpsmin` to 64k | `64k` |
 /// | `queues=` | I/O queue pairs, 1 to 65535 | `64` |
 /// | `stride=` | CAP.DSTRD, 0 to 15: doorbells stand 4 bytes shifted left by this apart | `0` |
 /// | `timeout=` | CAP.TO, 500ms to 127500ms in steps of 500 ms | `10s` |
@@ -72,6 +76,10 @@ pub struct SoftOptions {
     pub mqes: u32,
     /// MDTS: largest transfer, 4 KiB shifted left by this; 0 is no limit.
     pub mdts_log2: u8,
+    /// CAP.MPSMIN: least memory page, 4 KiB shifted left by this; at most 4.
+    pub page_log2_min: u8,
+    /// CAP.MPSMAX: largest memory page, 4 KiB shifted left by this; at most 4.
+    pub page_log2_max: u8,
     /// I/O queue pairs, at least one.
     pub queues: u16,
     /// CAP.DSTRD: doorbell stride, 4 bytes shifted left by this; at most 15.
@@ -95,6 +103,8 @@ impl Default for SoftOptions {
             backing: Backing::Ram,
             mqes: 1024,
             mdts_log2: 5,
+            page_log2_min: 0,
+            page_log2_max: PAGE_LOG2_MAX,
             queues: 64,
             stride: 0,
             timeout_500ms: 20,
@@ -136,6 +146,9 @@ const IOPS_ALLOWED: &str =
 const MQES_ALLOWED: &str = "it takes a number of entries from 2 to 65536";
 const MDTS_ALLOWED: &str =
     "it takes 0 (no limit), the field's value 1 to 15, or bytes, a power of two from 8k to 128m";
+const MPS_ALLOWED: &str = "it takes a power of two from 4k to 64k, and mpsmin= is not above mpsmax=, whose default is 64k";
+const MDTS_PAGES: &str =
+    "MDTS counts memory pages, so it takes two of mpsmin= or more, or 0 (no limit)";
 const QUEUES_ALLOWED: &str = "it takes a number of queue pairs from 1 to 65535";
 const STRIDE_ALLOWED: &str = "it takes CAP.DSTRD, 0 to 15";
 const TIMEOUT_ALLOWED: &str = "it takes a multiple of 500ms from 500ms to 127500ms";
@@ -182,6 +195,11 @@ impl SoftOptions {
         check((1..=IOPS_MAX).contains(&iops), "iops", &iops, IOPS_ALLOWED)?;
         check((2..=65_536).contains(&self.mqes), "mqes", &self.mqes, MQES_ALLOWED)?;
         check(self.mdts_log2 <= MDTS_LOG2_MAX, "mdts", &self.mdts_log2, MDTS_ALLOWED)?;
+        let (least, most) = (self.page_log2_min, self.page_log2_max);
+        check(most <= PAGE_LOG2_MAX, "mpsmax", &most, MPS_ALLOWED)?;
+        check(least <= most, "mpsmin", &(4096u64 << least.min(51)), MPS_ALLOWED)?;
+        let mdts = self.mdts_log2;
+        check(mdts == 0 || mdts > least, "mdts", &(4096u64 << mdts), MDTS_PAGES)?;
         check(self.queues >= 1, "queues", &self.queues, QUEUES_ALLOWED)?;
         check(self.stride <= 15, "stride", &self.stride, STRIDE_ALLOWED)?;
         check(self.timeout_500ms >= 1, "timeout", &self.timeout_500ms, TIMEOUT_ALLOWED)?;
@@ -256,6 +274,8 @@ impl SoftOptions {
             "iops" => self.iops = Some(count(value).ok_or_else(|| error(IOPS_ALLOWED))?),
             "mqes" => self.mqes = number(value).ok_or_else(|| error(MQES_ALLOWED))?,
             "mdts" => self.mdts_log2 = mdts(value).ok_or_else(|| error(MDTS_ALLOWED))?,
+            "mpsmin" => self.page_log2_min = page(value).ok_or_else(|| error(MPS_ALLOWED))?,
+            "mpsmax" => self.page_log2_max = page(value).ok_or_else(|| error(MPS_ALLOWED))?,
             "queues" => self.queues = number(value).ok_or_else(|| error(QUEUES_ALLOWED))?,
             "stride" => self.stride = number(value).ok_or_else(|| error(STRIDE_ALLOWED))?,
             "timeout" => {
@@ -271,7 +291,7 @@ impl SoftOptions {
 
 fn unknown(key: &str) -> OptionError {
     let allowed = "there are size, lba, ms, mset, pi, pil, latency, iops, backing, file, mqes, mdts, \
-                   queues, stride, timeout, serial and stepped";
+                   mpsmin, mpsmax, queues, stride, timeout, serial and stepped";
     OptionError::new("name", key, allowed)
 }
 
@@ -330,7 +350,7 @@ impl FromStr for SoftOptions {
 fn is_option(key: &str) -> bool {
     let options = [
         "size", "lba", "ms", "mset", "pi", "pil", "latency", "iops", "backing", "file", "mqes",
-        "mdts", "queues", "stride", "timeout", "serial",
+        "mdts", "mpsmin", "mpsmax", "queues", "stride", "timeout", "serial",
     ];
     options.contains(&key)
 }
@@ -434,6 +454,12 @@ fn mdts(text: &str) -> Option<u8> {
     }
 }
 
+/// A memory page in bytes, as CAP has it.
+fn page(text: &str) -> Option<u8> {
+    let bytes = binary(text).filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096)?;
+    u8::try_from(bytes.trailing_zeros() - 12).ok().filter(|log2| *log2 <= PAGE_LOG2_MAX)
+}
+
 impl fmt::Display for SoftOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
@@ -471,6 +497,12 @@ impl fmt::Display for SoftOptions {
                 Some(bytes) => write!(f, ",mdts={}", Binary(bytes))?,
                 None => f.write_str(",mdts=0")?,
             }
+        }
+        if self.page_log2_min != default.page_log2_min {
+            write!(f, ",mpsmin={}", Binary(4096 << self.page_log2_min))?;
+        }
+        if self.page_log2_max != default.page_log2_max {
+            write!(f, ",mpsmax={}", Binary(4096 << self.page_log2_max))?;
         }
         if self.queues != default.queues {
             write!(f, ",queues={}", self.queues)?;

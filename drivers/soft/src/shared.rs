@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread::Thread;
 
-/// CAP.MPSMAX: memory pages of up to 64 KiB.
-pub(crate) const PAGE_SIZE_MAX: u8 = 4;
 /// In a doorbell of a queue that does not exist, until somebody writes to it.
 pub(crate) const UNWRITTEN: u32 = u32::MAX;
 /// Tries for the device's lock without a system call, before one is made.
@@ -138,7 +136,8 @@ impl Shared {
             .with_timeout_500ms(options.timeout_500ms)
             .with_doorbell_stride(options.stride)
             .with_command_sets(1)
-            .with_page_size_max(PAGE_SIZE_MAX);
+            .with_page_size_min(options.page_log2_min)
+            .with_page_size_max(options.page_log2_max);
         let slots = 2 * (usize::from(options.queues) + 1);
         Self {
             options,

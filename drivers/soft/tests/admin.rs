@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use nvpoll_mem::Doorbell;
+use nvpoll_soft::SoftController;
 use nvpoll_spec::{
     Admin, AdminOpcode, Cns, ControllerIdentity, FeatureId, LogId, NSID_ALL, NamespaceIdentity,
     NvmOpcode, SmartLog, Status, SubmissionEntry, ascii_field,
@@ -19,6 +20,17 @@ fn assert_status(host: &mut Host, entry: SubmissionEntry, expected: Status) {
     let completion = host.admin.run(entry);
     assert_eq!(code(completion), expected, "{entry:?}");
     assert!(completion.status().do_not_retry(), "{entry:?}: it would fail again");
+}
+
+#[test]
+fn mdts_counts_the_least_pages() {
+    for (text, log2) in [("mpsmin=16k", 3), ("mpsmin=16k,mdts=0", 0), ("mpsmin=8k,mdts=16k", 1)] {
+        let controller = SoftController::start(stepped(text)).unwrap();
+        let mut host = Host::over(controller, enabled().with_page_size(2), 8);
+        let page = host.identify(Cns::CONTROLLER, 0).unwrap();
+        let id = ControllerIdentity::read_from_bytes(&page).unwrap();
+        assert_eq!(id.transfer_log2_max, log2, "{text}");
+    }
 }
 
 #[test]

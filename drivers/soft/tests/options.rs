@@ -21,7 +21,7 @@ fn all_spellings_of_nothing_are_the_default() {
 
 #[test]
 fn every_option_is_understood() {
-    let all = "soft:size=4G,lba=4k,latency=80us,iops=500k,mqes=65536,mdts=256k,queues=16,\
+    let all = "soft:size=4G,lba=4k,latency=80us,iops=500k,mqes=65536,mdts=256k,queues=16,mpsmin=16k,mpsmax=32k,\
                stride=2,timeout=1500ms,serial=X 1=y,backing=null";
     let options = parse(all);
     let expected = SoftOptions {
@@ -32,6 +32,8 @@ fn every_option_is_understood() {
         backing: Backing::Null,
         mqes: 65_536,
         mdts_log2: 6,
+        page_log2_min: 2,
+        page_log2_max: 3,
         queues: 16,
         stride: 2,
         timeout_500ms: 3,
@@ -107,6 +109,11 @@ fn bad_input_is_refused_with_the_reason() {
         ("lba=256", ["lba", "256", "power of two"]),
         ("lba=128k", ["lba", "131072", "power of two"]),
         ("lba=4294967808", ["lba", "4294967808", "power of two"]),
+        ("mpsmin=2k", ["mpsmin", "\"2k\"", "power of two from 4k to 64k"]),
+        ("mpsmax=128k", ["mpsmax", "\"128k\"", "power of two from 4k to 64k"]),
+        ("mpsmin=12k", ["mpsmin", "\"12k\"", "power of two"]),
+        ("mpsmin=32k,mpsmax=16k", ["mpsmin", "32768", "not above mpsmax="]),
+        ("mpsmin=16k,mdts=16k", ["mdts", "16384", "MDTS counts memory pages"]),
         ("ms=12", ["ms", "12", "multiple of 8"]),
         ("ms=8k", ["ms", "8192", "at most 4096"]),
         ("ms=x", ["ms", "\"x\"", "multiple of 8"]),
@@ -170,6 +177,8 @@ fn start_checks_what_was_not_parsed() {
         SoftOptions { lba_bytes: 0, ..SoftOptions::default() },
         SoftOptions { mqes: 0, ..SoftOptions::default() },
         SoftOptions { mdts_log2: 255, ..SoftOptions::default() },
+        SoftOptions { page_log2_min: 255, ..SoftOptions::default() },
+        SoftOptions { page_log2_max: 5, ..SoftOptions::default() },
         SoftOptions { iops: Some(0), ..SoftOptions::default() },
         SoftOptions { stride: 255, ..SoftOptions::default() },
         SoftOptions { timeout_500ms: 0, ..SoftOptions::default() },
@@ -194,7 +203,8 @@ fn options() -> impl Strategy<Value = SoftOptions> {
         (0u64..60_000_000_000, prop::option::of(1u64..1_000_000_000), Just(false)),
     ];
     let metadata = (0u16..=512, any::<bool>(), 0u8..=3, any::<bool>());
-    (shape, timing, backing, serial, 1u8.., metadata).prop_map(
+    let pages = (0u8..=4, 0u8..=4);
+    (shape, timing, backing, serial, 1u8.., metadata, pages).prop_map(
         |(
             (lba_log2, blocks, mqes, mdts_log2, queues, stride),
             timing,
@@ -202,6 +212,7 @@ fn options() -> impl Strategy<Value = SoftOptions> {
             serial,
             to,
             beside,
+            pages,
         )| {
             let bytes = if backing == Backing::Null { 0 } else { 8 * beside.0 };
             let protection = if bytes == 0 { 0 } else { beside.2 };
@@ -220,6 +231,8 @@ fn options() -> impl Strategy<Value = SoftOptions> {
                 backing,
                 mqes,
                 mdts_log2,
+                page_log2_min: pages.0.min(pages.1).min(mdts_log2 - 1),
+                page_log2_max: pages.0.max(pages.1),
                 queues,
                 stride,
                 timeout_500ms: to,

@@ -23,6 +23,12 @@ fn both(text: &str, test: impl Fn(SoftOptions)) {
 
 #[test]
 fn capabilities_say_what_the_options_say() {
+    let pages = |text: &str| {
+        let controller = start(text);
+        Capabilities::from_bits(controller.read64(reg::CAP).unwrap()).page_bytes()
+    };
+    assert_eq!(pages("mpsmin=8k,mpsmax=32k"), (8192, 32_768));
+    assert_eq!(pages("mpsmax=4k"), (4096, 4096));
     let controller = start("mqes=300,stride=3,timeout=2s,queues=5");
     let cap = Capabilities::from_bits(controller.read64(reg::CAP).unwrap());
     assert_eq!(cap.queue_entries_max(), 300);
@@ -112,6 +118,25 @@ fn bad_configurations_are_fatal() {
             wait_status(&controller, |csts| !csts.fatal());
         }
         drop(Host::over(controller, good, 2));
+    });
+}
+
+#[test]
+fn a_page_that_the_options_leave_out_is_fatal() {
+    both("size=1M,mpsmin=8k,mpsmax=16k", |options| {
+        let controller = SoftController::start(options).unwrap();
+        let aqa = AdminQueueAttributes::new().with_sq_entries_z(1).with_cq_entries_z(1);
+        controller.write32(reg::AQA, aqa.into_bits()).unwrap();
+        controller.write64(reg::ASQ, 0x10_0000).unwrap();
+        controller.write64(reg::ACQ, 0x20_0000).unwrap();
+        for (page_size, is_good) in [(0, false), (1, true), (2, true), (3, false)] {
+            let cc = enabled().with_page_size(page_size);
+            controller.write32(reg::CC, cc.into_bits()).unwrap();
+            let status = wait_status(&controller, |csts| csts.fatal() || csts.ready());
+            assert_eq!((status.ready(), status.fatal()), (is_good, !is_good), "MPS {page_size}");
+            controller.write32(reg::CC, 0).unwrap();
+            wait_status(&controller, |csts| !csts.fatal() && !csts.ready());
+        }
     });
 }
 

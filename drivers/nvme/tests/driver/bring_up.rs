@@ -147,7 +147,7 @@ fn what_is_not_driven_is_refused_before_it_is_touched() {
     let good = Character::default().capabilities;
     for (name, capabilities, says) in [
         ("no entries", good.with_mqes_z(0), "CAP.MQES is 0"),
-        ("pages of 8 KiB", good.with_page_size_min(1), "pages of 8192 bytes (CAP.MPSMIN)"),
+        ("pages of 128 KiB", good.with_page_size_min(5), "pages of 131072 bytes (CAP.MPSMIN)"),
         ("largest pages", good.with_page_size_min(15), "pages of 134217728 bytes (CAP.MPSMIN)"),
         ("no command set", good.with_command_sets(0), "CSS bit 0"),
         ("admin only", good.with_command_sets(0x80), "CSS bit 0"),
@@ -173,6 +173,9 @@ fn what_is_odd_but_right_is_driven() {
         good.with_timeout_500ms(0),
         good.with_timeout_500ms(255),
         good.with_page_size_max(15),
+        good.with_page_size_min(1).with_page_size_max(1),
+        good.with_page_size_min(4).with_page_size_max(15),
+        good.with_page_size_min(4).with_page_size_max(0),
         good.with_command_sets(0xc1),
         good.with_contiguous_queues(false),
         good.with_doorbell_stride(3),

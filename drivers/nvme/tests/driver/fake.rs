@@ -11,6 +11,7 @@ use nvpoll_spec::{
     Status, SubmissionEntry, Version, reg,
 };
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard};
 use zerocopy::{FromZeros, IntoBytes};
@@ -122,25 +123,36 @@ impl Device {
         }
     }
 
-    fn pages(&self, iova: u64) -> &Pages {
-        self.mapped.get(&iova).unwrap_or_else(|| panic!("{iova:#x} is not mapped"))
+    /// The memory that is mapped at or below `iova`, and the offset in it.
+    fn pages(&self, iova: u64) -> (&Pages, usize) {
+        let below = self.mapped.range(..=iova).next_back();
+        let (start, pages) = below.unwrap_or_else(|| panic!("{iova:#x} is not mapped"));
+        let offset = (iova - start) as usize;
+        assert!(offset < pages.bytes(), "{iova:#x} is not mapped");
+        (pages, offset)
+    }
+
+    fn words(&self, iova: u64, index: usize, count: usize) -> &[AtomicU64] {
+        let (pages, offset) = self.pages(iova);
+        &pages.words()[offset / 8 + index..][..count]
     }
 
     fn admin_tail(&mut self, tail: u32) {
         while self.head != tail {
-            let words = &self.pages(self.asq).words()[self.head as usize * 8..][..8];
+            let words = self.words(self.asq, self.head as usize * 8, 8);
             let entry =
                 SubmissionEntry::from_words(std::array::from_fn(|n| words[n].load(Relaxed)));
             let entries = u32::from(self.aqa.sq_entries_z()) + 1;
             self.head = (self.head + 1) % entries;
             let (status, result, data) = self.answer(&entry);
             if let Some(data) = data {
-                self.pages(entry.prp1).write(0, &data);
+                let (pages, offset) = self.pages(entry.prp1);
+                pages.write(offset, &data);
             }
             let (sq_head, status_phase) = (self.head as u16, status.to_entry(self.phase));
             let completion =
                 CompletionEntry { result, dw1: 0, sq_head, sq_id: 0, cid: entry.cid, status_phase };
-            let words = &self.pages(self.acq).words()[self.tail as usize * 2..][..2];
+            let words = self.words(self.acq, self.tail as usize * 2, 2);
             let [lower, upper] = completion.to_words();
             words[0].store(lower, Relaxed);
             words[1].store(upper, Release);

@@ -4,61 +4,63 @@
 use crate::beside::Beside;
 use crate::spy::Log;
 use crate::support::*;
+use nvpoll_mem::Registers;
 use nvpoll_nvme::{DoorbellMode, Io, Rejected};
 use nvpoll_soft::{FaultAction, FaultRule, SoftController};
-use nvpoll_spec::{NvmOpcode, SubmissionEntry};
+use nvpoll_spec::{ControllerConfiguration, NvmOpcode, SubmissionEntry, reg};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PAGE: u64 = 4096;
+/// What MDTS is given in by the soft controller's option.
+const MDTS_UNIT: u64 = 4096;
 /// The driver's own limit on a command's data.
 const OWN_BYTES_MAX: u64 = 1 << 20;
 
 /// Blocks of the longest command: MDTS, the driver's own limit, and NLB's sixteen bits.
 pub fn command_blocks_max(block_bytes: u32, mdts_log2: u8) -> u32 {
-    let mdts = if mdts_log2 == 0 { u64::MAX } else { PAGE << mdts_log2 };
+    let mdts = if mdts_log2 == 0 { u64::MAX } else { MDTS_UNIT << mdts_log2 };
     (mdts.min(OWN_BYTES_MAX) / u64::from(block_bytes)).min(65_536) as u32
 }
 
 /// The address of a command's data, which has to be contiguous, because each tag's buffer is. It is
 /// named by an SGL data block where PSDT is 01b (§4.4), by PRPs where it is 00b.
-pub fn data_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
+pub fn data_address(log: &Log, entry: &SubmissionEntry, bytes: u64, page_bytes: u64) -> u64 {
     if entry.flags >> 6 == 1 {
         assert_eq!(entry.prp2, bytes, "the block's length, and type and subtype 0");
         log.find(entry.prp1, bytes as usize);
         return entry.prp1;
     }
     assert_eq!(entry.flags, 0);
-    prp_address(log, entry, bytes)
+    prp_address(log, entry, bytes, page_bytes)
 }
 
-/// Walks a command's PRPs as a controller does (§4.3).
-fn prp_address(log: &Log, entry: &SubmissionEntry, bytes: u64) -> u64 {
+/// Walks a command's PRPs as a controller does (§4.3), in pages of CC.MPS.
+fn prp_address(log: &Log, entry: &SubmissionEntry, bytes: u64, page_bytes: u64) -> u64 {
     let (prp1, prp2) = (entry.prp1, entry.prp2);
     assert_eq!(prp1 % 4, 0, "PRP1 {prp1:#x}");
-    let mut next = prp1 + (bytes.min(PAGE - prp1 % PAGE));
+    let mut next = prp1 + (bytes.min(page_bytes - prp1 % page_bytes));
     let mut left = bytes - (next - prp1);
     if left == 0 {
         assert_eq!(prp2, 0, "PRP2 where the data ends in PRP1's page");
-    } else if left <= PAGE {
+    } else if left <= page_bytes {
         assert_eq!(prp2, next, "the second page");
     } else {
         let mut at = prp2;
         assert_eq!(at % 8, 0, "the list's address");
         while left > 0 {
-            let last_in_page = at % PAGE == PAGE - 8;
+            let last_in_page = at % page_bytes == page_bytes - 8;
             let mut page = log.word(at);
             at += 8;
-            if last_in_page && left > PAGE {
-                assert_eq!(page % PAGE, 0, "a pointer to the rest of the list");
+            if last_in_page && left > page_bytes {
+                assert_eq!(page % page_bytes, 0, "a pointer to the rest of the list");
                 at = page + 8;
                 page = log.word(page);
             }
             assert_eq!(page, next, "a page of the list");
-            next += left.min(PAGE);
-            left = left.saturating_sub(PAGE);
+            next += left.min(page_bytes);
+            left = left.saturating_sub(page_bytes);
         }
     }
     log.find(prp1, bytes as usize);
@@ -92,6 +94,8 @@ pub struct Model {
     block_bytes: u64,
     io_blocks: u32,
     command_blocks_max: u32,
+    /// What the device was told that a memory page is.
+    page_bytes: u64,
     image: Vec<u8>,
     beside: Beside,
     /// The metadata that the blocks should have.
@@ -112,9 +116,11 @@ impl Model {
     ) -> Self {
         let block_bytes = u64::from(bench.namespace.block_bytes);
         let beside = Beside::new(bench.soft.options(), bench.by_host);
+        let cc = ControllerConfiguration::from_bits(bench.soft.read32(reg::CC).unwrap());
+        let page_bytes = 4096 << cc.page_size();
         let io_bytes = u64::from(io_blocks) * block_bytes;
         // Between blocks' data, and behind the last, nothing is the caller's.
-        let whole = io_bytes.next_multiple_of(PAGE);
+        let whole = io_bytes.next_multiple_of(page_bytes);
         let stride = if beside.between() == 0 { whole } else { io_bytes } as usize;
         let tag = || Tag {
             buffer: vec![0; stride],
@@ -141,6 +147,7 @@ impl Model {
             block_bytes,
             io_blocks,
             command_blocks_max: command_blocks_max(memory_bytes, mdts),
+            page_bytes,
             metadata: beside.unwritten().repeat(all),
             beside,
             tags: (0..depth).map(|_| tag()).collect(),
@@ -383,7 +390,8 @@ impl Model {
             assert_eq!(entry.lba(), io.lba + u64::from(done));
             let memory_bytes = self.block_bytes + self.beside.between() as u64;
             let bytes = u64::from(blocks) * memory_bytes;
-            let address = data_address(&self.log, &entry, bytes) - u64::from(done) * memory_bytes;
+            let address = data_address(&self.log, &entry, bytes, self.page_bytes)
+                - u64::from(done) * memory_bytes;
             assert_eq!(*state.address.get_or_insert(address), address, "the tag's own buffer");
             let each = self.beside.separate() as u64;
             let address = if each == 0 {

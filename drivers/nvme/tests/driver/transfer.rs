@@ -3,7 +3,7 @@
 use crate::beside::Beside;
 use crate::model::{Model, command_blocks_max};
 use crate::support::*;
-use nvpoll_nvme::DoorbellMode;
+use nvpoll_nvme::{DoorbellMode, Options};
 use nvpoll_soft::{BlockMetadata, SoftOptions};
 use nvpoll_spec::GuardFormat;
 use proptest::prelude::*;
@@ -22,12 +22,38 @@ struct Case {
     depth: u16,
     io_blocks: u32,
     blocks: u64,
+    pages: Pages,
     metadata: BlockMetadata,
     by_host: bool,
     stepped: bool,
     each: bool,
     sgl: bool,
     seed: u64,
+}
+
+/// Memory pages, 4 KiB shifted left: the least and the largest that the controller has, and what the
+/// driver would use.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    least: u8,
+    most: u8,
+    wanted: u8,
+}
+
+impl Pages {
+    fn used(self) -> u8 {
+        self.wanted.min(self.most).max(self.least)
+    }
+}
+
+fn pages() -> impl Strategy<Value = Pages> {
+    let least = prop_oneof![3 => Just(0u8), 2 => 1u8..=4];
+    let wanted = prop_oneof![1 => Just(0u8), 1 => 1u8..=4];
+    (least, 0u8..=4, wanted).prop_map(|(least, most, wanted)| Pages {
+        least,
+        most: most.max(least),
+        wanted,
+    })
 }
 
 /// How long an I/O is: in blocks, or in longest commands.
@@ -78,7 +104,7 @@ fn case(
         1u16..70,
         length(),
         0u64..40,
-        (any::<bool>(), any::<bool>(), any::<u64>()),
+        (any::<bool>(), any::<bool>(), any::<u64>(), pages()),
         (metadata, any::<bool>()),
     )
         .prop_map(
@@ -90,7 +116,7 @@ fn case(
                 depth,
                 length,
                 more,
-                (each, sgl, seed),
+                (each, sgl, seed, pages),
                 (metadata, by_host),
             )| {
                 let by_host = by_host && metadata.protection != 0;
@@ -99,6 +125,8 @@ fn case(
                 let bytes_max = if is_plain { BYTES_MAX } else { METADATA_BYTES_MAX };
                 // A transfer has to hold a block, and what comes behind it.
                 let least = (block_log2 + u8::from(metadata.interleaved)).saturating_sub(12);
+                // And two of the controller's pages.
+                let least = least.max(pages.least + 1);
                 let mdts_log2 = if mdts == 0 { 0 } else { mdts.max(least) };
                 let format = SoftOptions { metadata, ..SoftOptions::default() };
                 let memory_bytes = block_bytes + Beside::new(&format, by_host).between() as u32;
@@ -110,7 +138,8 @@ fn case(
                     }
                 };
                 let io_blocks = io_blocks.min((bytes_max / u64::from(block_bytes)) as u32);
-                let io_bytes = (u64::from(io_blocks) << block_log2).next_multiple_of(4096);
+                let io_bytes =
+                    (u64::from(io_blocks) << block_log2).next_multiple_of(4096 << pages.used());
                 let pieces = io_blocks.div_ceil(longest);
                 let mqes = mqes.max(pieces + 1);
                 let depth = u32::from(depth).min((mqes - 1) / pieces);
@@ -125,6 +154,7 @@ fn case(
                     depth,
                     io_blocks,
                     blocks,
+                    pages,
                     metadata,
                     by_host,
                     stepped,
@@ -143,12 +173,16 @@ fn check(case: &Case) {
         metadata: case.metadata,
         mqes: case.mqes,
         mdts_log2: case.mdts_log2,
+        page_log2_min: case.pages.least,
+        page_log2_max: case.pages.most,
         queues: 2,
         stride: case.stride,
         stepped: case.stepped,
         ..SoftOptions::default()
     };
-    let mut bench = Bench::new(soft);
+    let page_bytes = Some(4096 << case.pages.wanted);
+    let mut bench = Bench::with(soft, Options { page_bytes, ..Options::default() });
+    assert_eq!(bench.controller.page_bytes(), 4096 << case.pages.used());
     bench.doorbells = if case.each { DoorbellMode::Each } else { DoorbellMode::Batch };
     bench.sgl = case.sgl;
     bench.by_host = case.by_host;
