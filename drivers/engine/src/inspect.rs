@@ -122,6 +122,7 @@ fn read<F: Function>(function: F, quirks: Option<Quirks>) -> Result<Pages, Engin
             ),
             ("CAP.CQR (contiguous queues)", yes(capabilities.contiguous_queues())),
             ("CAP.CMBS (controller memory)", yes(capabilities.controller_memory())),
+            ("offered, and not used here", optional::unused(capabilities, controller.identity())),
             ("I/O queue pairs granted", controller.queues_max().to_string()),
             ("quirks", quirks_of(&controller)),
         ],

@@ -1,7 +1,7 @@
 //! What a controller may have or not: optional commands, power states, its error log.
 
 use super::{Section, section, text};
-use nvpoll_spec::{ApstEntry, ControllerIdentity, ErrorLogEntry, FirmwareLog};
+use nvpoll_spec::{ApstEntry, Capabilities, ControllerIdentity, ErrorLogEntry, FirmwareLog};
 
 /// Errors that are shown.
 const ERRORS_SHOWN: usize = 16;
@@ -19,6 +19,19 @@ fn offered(all: &[(&str, bool)]) -> String {
         (there, missing) if there.is_empty() => format!("none of {}", missing.join(", ")),
         (there, missing) => format!("{}; not {}", there.join(", "), missing.join(", ")),
     }
+}
+
+/// What concerns queues and data, is offered, and is left unused by the userspace driver.
+pub(super) fn unused(capabilities: Capabilities, id: &ControllerIdentity) -> String {
+    let features = [
+        ("controller memory buffer (CAP.CMBS)", capabilities.controller_memory()),
+        ("weighted round robin (CAP.AMS)", capabilities.arbitration() & 1 != 0),
+        ("shadow doorbells (OACS bit 8)", id.optional_admin_commands().doorbell_buffer()),
+        // SGLS (§5.15.2.2): bits 1:0 say that there are SGLs, bit 16 a bit bucket descriptor.
+        ("SGL bit bucket (SGLS bit 16)", id.sgl & 3 != 0 && id.sgl >> 16 & 1 != 0),
+    ];
+    let there: Vec<&str> = features.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+    if there.is_empty() { "nothing".to_owned() } else { there.join(", ") }
 }
 
 pub(super) fn offer_section(id: &ControllerIdentity) -> Section {
@@ -169,6 +182,24 @@ mod tests {
         assert_eq!(offered(&[("a", true), ("b", true)]), "a, b");
         assert_eq!(offered(&[("a", false), ("b", false)]), "none of a, b");
         assert_eq!(offered(&[("a", false), ("b", true)]), "b; not a");
+    }
+
+    #[test]
+    fn what_is_offered_and_unused_is_named() {
+        let told = |cap: Capabilities, oacs: u16, sgls: u32| {
+            let mut id = ControllerIdentity::new_zeroed();
+            (id.admin_commands, id.sgl) = (oacs, sgls);
+            unused(cap, &id)
+        };
+        let cap = Capabilities::new();
+        assert_eq!(told(cap, !(1 << 8), !(1 << 16)), "nothing");
+        assert_eq!(told(cap.with_arbitration(2), 0, 1 << 16), "nothing", "no SGLs at all");
+        let all = told(cap.with_arbitration(1).with_controller_memory(true), 1 << 8, 1 << 16 | 1);
+        assert_eq!(
+            all,
+            "controller memory buffer (CAP.CMBS), weighted round robin (CAP.AMS), shadow doorbells (OACS bit 8), SGL bit bucket (SGLS bit 16)"
+        );
+        assert_eq!(told(cap, 1 << 8, 0), "shadow doorbells (OACS bit 8)");
     }
 
     #[test]
