@@ -239,7 +239,8 @@ impl<F: Function> Controller<F> {
                 "there is no namespace {nsid}; valid are 1 to {last}, see `nvpoll identify`"
             )));
         }
-        Namespace::new(self.location(), nsid, &*self.namespace_page(nsid)?)
+        let page = self.namespace_page(nsid)?;
+        self.with_guard(Namespace::new(self.location(), nsid, &page)?, &page)
     }
 
     /// The SMART / Health log of the whole controller.

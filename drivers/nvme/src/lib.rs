@@ -12,8 +12,8 @@
 //!
 //! # What it does not do
 //!
-//! No scatter gather list of more than one descriptor, no guard of 64 bits, no memory pages larger
-//! than 64 KiB (CAP.MPSMIN), no interrupts of the admin queue, no
+//! No scatter gather list of more than one descriptor, no guard of 32 bits, no storage tags, no memory
+//! pages larger than 64 KiB (CAP.MPSMIN), no interrupts of the admin queue, no
 //! arbitration but round robin, no namespace management, no reset while I/O runs. A controller or
 //! namespace that needs one of these is refused with the reason, never misread.
 
@@ -24,6 +24,7 @@ mod commands;
 mod controller;
 mod data;
 mod error;
+mod extended;
 mod layout;
 mod metadata;
 mod namespace;

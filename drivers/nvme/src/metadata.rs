@@ -9,7 +9,7 @@
 //!
 //! What is in the metadata beside protection information is not looked at: a write sends zeroes, or what an
 //! earlier read of the same tag left there.
-//! The 64-bit guard of NVMe 2.0 is not known.
+//! The 32-bit guard and storage tags of NVMe 2.0 are refused (`extended.rs`).
 
 use crate::NvmeError;
 use nvpoll_mem::DmaBuf;
@@ -93,6 +93,24 @@ impl Metadata {
         Ok(Some(Self { bytes, place, protection, first, guard, interleaved, by_host: false }))
     }
 
+    /// The same with another guard than the usual one.
+    ///
+    /// # Errors
+    /// The reason, where the metadata has no room for it.
+    pub(crate) fn with_guard(self, guard: GuardFormat) -> Result<Self, String> {
+        let (bytes, tuple) = (usize::from(self.bytes), guard.tuple_bytes());
+        if bytes < tuple {
+            return Err(format!(
+                "has protection information with a {guard} and {bytes} bytes of metadata, of which it needs {tuple}; its Identify page is not valid"
+            ));
+        }
+        let place = match bytes == tuple {
+            true => MetadataPlace::Controller,
+            false => MetadataPlace::on_bus(self.interleaved),
+        };
+        Ok(Self { guard, place, ..self })
+    }
+
     /// The same where the host makes and checks protection information, which then crosses the bus;
     /// `None` where there is none.
     pub(crate) fn protected_by_host(self) -> Option<Self> {
@@ -110,17 +128,21 @@ impl Metadata {
         if self.place == MetadataPlace::Separate { self.bytes.into() } else { 0 }
     }
 
-    /// What is added to CDW12, and CDW14, of a read or write from block `lba` on. The reference tag
+    /// CDW3 in the upper half of a word, what is added to CDW12, and CDW14, of a read or write from block `lba` on. The reference tag
     /// of types 1 and 2 counts blocks, type 3 has none to check (§8.3.1.5). What the host makes the
     /// controller checks as it writes; what the host checks the controller need not.
-    fn words(self, opcode: NvmOpcode, lba: u64, checks: bool) -> (u64, u64) {
+    fn words(self, opcode: NvmOpcode, lba: u64, checks: bool) -> (u64, u64, u64) {
         let action = if self.by_host { 0 } else { PROTECTION_ACTION };
         let checks = if self.by_host { opcode == NvmOpcode::WRITE } else { checks };
         let check = |bits: u32| u64::from(action | if checks { bits } else { 0 });
         match self.protection {
-            0 => (0, 0),
-            3 => (check(CHECK_GUARD), 0),
-            _ => (check(CHECK_GUARD | CHECK_REFERENCE), lba & 0xffff_ffff),
+            0 => (0, 0, 0),
+            3 => (0, check(CHECK_GUARD), 0),
+            _ => {
+                let reference = lba & self.guard.reference_mask();
+                let high = reference >> 32 << 32;
+                (high, check(CHECK_GUARD | CHECK_REFERENCE), reference & 0xffff_ffff)
+            }
         }
     }
 }
@@ -137,7 +159,11 @@ impl fmt::Display for Metadata {
             0 => Ok(()),
             kind => {
                 let by = if self.by_host { "host" } else { "controller" };
-                write!(f, "; protection information of type {kind}, by the {by}")
+                let guard = match self.guard {
+                    GuardFormat::Bits16 => String::new(),
+                    other => format!(" with a {other}"),
+                };
+                write!(f, "; protection information of type {kind}{guard}, by the {by}")
             }
         }
     }
@@ -172,14 +198,14 @@ impl MetadataLane {
         Ok(Self { metadata, checks, memory, stride })
     }
 
-    /// MPTR, and what is added to CDW12 and CDW14, of a command on block `first` of `tag`'s I/O,
+    /// CDW3 in the upper half of a word, MPTR, and what is added to CDW12 and CDW14, of a command on block `first` of `tag`'s I/O,
     /// which goes to or comes from `lba`.
-    pub fn words(&self, opcode: NvmOpcode, tag: u16, first: u32, lba: u64) -> (u64, u64, u64) {
+    pub fn words(&self, opcode: NvmOpcode, tag: u16, first: u32, lba: u64) -> [u64; 4] {
         let offset =
             usize::from(tag) * self.stride + first as usize * self.metadata.separate_bytes();
         let mptr = self.memory.as_ref().map_or(0, |memory| memory.iova(offset));
-        let (cdw12, cdw14) = self.metadata.words(opcode, lba, self.checks);
-        (mptr, cdw12, cdw14)
+        let (cdw3, cdw12, cdw14) = self.metadata.words(opcode, lba, self.checks);
+        [cdw3, mptr, cdw12, cdw14]
     }
 
     /// The memory, of which a clone is to be kept until the device cannot reach it any more.
@@ -227,17 +253,25 @@ mod tests {
             metadata.words(NvmOpcode::READ, lba, true)
         };
         // PRINFO 1101b: PRACT, guard, reference; 1100b: PRACT, guard.
-        assert_eq!(words(1), (0b1101 << 26, 0x3456_789a));
-        assert_eq!(words(2), (0b1101 << 26, 0x3456_789a));
-        assert_eq!(words(3), (0b1100 << 26, 0));
-        assert_eq!(words(0), (0, 0));
+        assert_eq!(words(1), (0, 0b1101 << 26, 0x3456_789a));
+        assert_eq!(words(2), (0, 0b1101 << 26, 0x3456_789a));
+        assert_eq!(words(3), (0, 0b1100 << 26, 0));
+        assert_eq!(words(0), (0, 0, 0));
         let one = Metadata::new(&page(false, 1), 8).unwrap().unwrap();
-        assert_eq!(one.words(NvmOpcode::READ, lba, false), (1 << 29, 0x3456_789a));
+        assert_eq!(one.words(NvmOpcode::READ, lba, false), (0, 1 << 29, 0x3456_789a));
         // By the host: 0101b on a write, nothing on a read.
         let host = one.protected_by_host().unwrap();
         assert_eq!(host.place, MetadataPlace::Separate);
-        assert_eq!(host.words(NvmOpcode::WRITE, lba, true), (0b0101 << 26, 0x3456_789a));
-        assert_eq!(host.words(NvmOpcode::READ, lba, true).0, 0);
+        assert_eq!(host.words(NvmOpcode::WRITE, lba, true), (0, 0b0101 << 26, 0x3456_789a));
+        assert_eq!(host.words(NvmOpcode::READ, lba, true).1, 0);
+        // The reference tag's upper 16 bits are in CDW3.
+        let long = Metadata::new(&page(true, 1), 16).unwrap().unwrap();
+        let long = long.with_guard(GuardFormat::Bits64).unwrap();
+        assert_eq!(long.place, MetadataPlace::Controller);
+        let high = 0xabcd_1234_5678_9abc;
+        let words = long.words(NvmOpcode::READ, high, true);
+        assert_eq!(words, (0x1234 << 32, 0b1101 << 26, 0x5678_9abc));
+        assert!(one.with_guard(GuardFormat::Bits64).unwrap_err().contains("needs 16"));
         let none = Metadata::new(&page(false, 0), 8).unwrap().unwrap();
         assert_eq!(none.protected_by_host(), None);
     }

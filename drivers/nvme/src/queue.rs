@@ -499,7 +499,7 @@ impl<F: Function> QueuePair<F> {
         let Some(metadata) = &self.metadata else {
             return self.store(slot, opcode, lba, blocks_z(blocks), prps);
         };
-        let (mptr, cdw12, cdw14) = metadata.words(opcode, tag, first, lba);
+        let [cdw3, mptr, cdw12, cdw14] = metadata.words(opcode, tag, first, lba);
         let Some(cid) = self.slots.begin(slot) else { return };
         match &mut self.host {
             Some(host) if opcode == NvmOpcode::WRITE => {
@@ -509,7 +509,7 @@ impl<F: Function> QueuePair<F> {
             None => {}
         }
         let (start, length) = (self.blank | first_word(opcode, cid, 0), blocks_z(blocks) | cdw12);
-        self.submissions.push([start, 0, mptr, prps.0, prps.1, lba, length, cdw14]);
+        self.submissions.push([start, cdw3, mptr, prps.0, prps.1, lba, length, cdw14]);
     }
 }
 

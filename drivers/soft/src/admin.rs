@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Outcome};
 use crate::events::{ERROR_ENTRY_BYTES, ERRORS_KEPT, ErrorLog, Event, Events};
-use crate::features::{APST_WORDS, Features, TEMPERATURE_KELVIN};
+use crate::features::{APST_WORDS, BEHAVIOR_WORDS, Features, TEMPERATURE_KELVIN};
 use crate::identify::{self, FIRMWARE, Page};
 use crate::nvm::NSID;
 use crate::options::SoftOptions;
@@ -24,7 +24,7 @@ const FIRMWARE_BYTES: usize = 512;
 pub(crate) struct Admin {
     pub(crate) events: Events,
     pub(crate) errors: ErrorLog,
-    features: Features,
+    pub(crate) features: Features,
     started: Instant,
     page: Box<Page>,
 }
@@ -110,7 +110,12 @@ impl Device {
             Cns::CONTROLLER => identify::controller(options, page),
             Cns::NAMESPACE if entry.nsid == NSID => identify::namespace(options, page),
             Cns::DESCRIPTORS if entry.nsid == NSID => identify::descriptors(options, page),
-            Cns::NAMESPACE | Cns::DESCRIPTORS => return invalid_namespace,
+            // CSI 0 (CDW11): the NVM Command Set's.
+            Cns::NVM_NAMESPACE if entry.cdw11 >> 24 != 0 => {
+                return Err(Outcome::invalid(Status::INVALID_FIELD));
+            }
+            Cns::NVM_NAMESPACE if entry.nsid == NSID => identify::nvm_namespace(options, page),
+            Cns::NAMESPACE | Cns::NVM_NAMESPACE | Cns::DESCRIPTORS => return invalid_namespace,
             // FFFFFFFEh and FFFFFFFFh are no namespace that a list could go on from (§5.15.2.3).
             Cns::ACTIVE_NAMESPACES if entry.nsid >= NSID_ALL - 1 => return invalid_namespace,
             Cns::ACTIVE_NAMESPACES => identify::active_namespaces(entry.nsid, page),
@@ -219,6 +224,12 @@ impl Device {
             page.zip(table).for_each(|(to, from)| *to = *from);
             self.answer(shared, entry, 0, 8 * APST_WORDS as u64)?;
         }
+        if feature == FeatureId::HOST_BEHAVIOR {
+            self.admin.page.fill(0);
+            let page = self.admin.page.iter_mut();
+            page.zip(self.admin.features.behavior).for_each(|(to, from)| *to = from);
+            return self.answer(shared, entry, 0, 8 * BEHAVIOR_WORDS as u64);
+        }
         Ok(self.admin.features.get(feature, entry.cdw11))
     }
 
@@ -235,6 +246,13 @@ impl Device {
             self.reach(shared, entry, 8 * APST_WORDS as u64, false)?;
             self.segments.take_host(&self.view, &mut table, 2 * APST_WORDS);
             return Ok(self.admin.features.set_apst(entry.cdw11, &table));
+        }
+        if FeatureId(entry.cdw10 as u8) == FeatureId::HOST_BEHAVIOR {
+            let mut words = [0; BEHAVIOR_WORDS];
+            self.reach(shared, entry, 8 * BEHAVIOR_WORDS as u64, false)?;
+            self.segments.take_host(&self.view, &mut words, 2 * BEHAVIOR_WORDS);
+            self.admin.features.behavior = words;
+            return Ok(Outcome::DONE);
         }
         let has_queues = self.sqs.iter().skip(1).any(Option::is_some)
             || self.cqs.iter().skip(1).any(Option::is_some);

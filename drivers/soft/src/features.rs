@@ -7,6 +7,9 @@ use nvpoll_spec::{ApstEntry, FeatureId, Status};
 /// Words in the table of Autonomous Power State Transition: one for each possible power state.
 pub(crate) const APST_WORDS: usize = 32;
 
+/// Words of Host Behavior Support.
+pub(crate) const BEHAVIOR_WORDS: usize = 64;
+
 /// The temperature that the device reports, in kelvin: a mild 27 degrees Celsius.
 pub(crate) const TEMPERATURE_KELVIN: u16 = 300;
 
@@ -26,6 +29,8 @@ pub(crate) struct Features {
     uncoalesced: Vec<bool>,
     write_atomicity: u32,
     async_events: u32,
+    /// Host Behavior Support, byte by byte.
+    pub(crate) behavior: [u64; BEHAVIOR_WORDS],
     /// I/O queue pairs that the controller has.
     queues: u16,
     /// Granted to the host: submission and completion queues.
@@ -46,6 +51,7 @@ impl Features {
             uncoalesced: vec![false; usize::from(queues) + 1],
             write_atomicity: 0,
             async_events: 0,
+            behavior: [0; BEHAVIOR_WORDS],
             queues,
             granted: (queues, queues),
         }
@@ -54,6 +60,11 @@ impl Features {
     /// Most submission and completion queues that may be created.
     pub(crate) fn granted(&self) -> (u16, u16) {
         self.granted
+    }
+
+    /// Whether the host knows extended LBA formats (LBAFEE, byte 2).
+    pub(crate) fn knows_extended_formats(&self) -> bool {
+        self.behavior.first().is_some_and(|word| word >> 16 & 0xff == 1)
     }
 
     /// Whether the composite temperature is past a threshold, as critical warning bit 1 says.

@@ -5,7 +5,8 @@ use crate::nvm::NSID;
 use crate::optional::{COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX};
 use crate::options::SoftOptions;
 use nvpoll_spec::{
-    ControllerIdentity, IDENTIFY_BYTES, LbaFormat, NamespaceIdentity, OptionalCommands, Version,
+    ControllerIdentity, ExtendedLbaFormat, GuardFormat, IDENTIFY_BYTES, LbaFormat,
+    NamespaceIdentity, NvmNamespaceIdentity, OptionalCommands, Version,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -46,6 +47,12 @@ trait IntoBytesPage {
 }
 
 impl IntoBytesPage for ControllerIdentity {
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl IntoBytesPage for NvmNamespaceIdentity {
     fn bytes(&self) -> &[u8] {
         self.as_bytes()
     }
@@ -105,6 +112,10 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
         (state.power_max, state.flags) = (power_max, flags);
         (state.entry_us, state.exit_us) = (entry_us, exit_us);
     }
+    if options.metadata.guard == GuardFormat::Bits64 {
+        // Extended LBA formats (CTRATT bit 15).
+        id.attributes = 1 << 15;
+    }
     page_of(&id, page);
 }
 
@@ -155,6 +166,15 @@ pub(crate) fn namespace(options: &SoftOptions, page: &mut Page) {
     let data_log2 = options.lba_bytes.trailing_zeros() as u8;
     if let Some(format) = id.formats.first_mut() {
         *format = LbaFormat { metadata_bytes: metadata.bytes, data_log2, performance: 0 };
+    }
+    page_of(&id, page);
+}
+
+/// Identify Namespace of the NVM Command Set: the guard of the one format.
+pub(crate) fn nvm_namespace(options: &SoftOptions, page: &mut Page) {
+    let mut id = NvmNamespaceIdentity::new_zeroed();
+    if let (GuardFormat::Bits64, Some(format)) = (options.metadata.guard, id.formats.first_mut()) {
+        *format = ExtendedLbaFormat(2 << 7);
     }
     page_of(&id, page);
 }

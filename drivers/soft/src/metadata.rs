@@ -155,6 +155,11 @@ impl Device {
     ) -> Result<(), Outcome> {
         let range = range(shared, entry)?;
         let asked = Asked::new(shared.options.metadata, entry)?;
+        if asked.format.guard == GuardFormat::Bits64
+            && !self.admin.features.knows_extended_formats()
+        {
+            return Err(Outcome::invalid(Status::INVALID_NAMESPACE));
+        }
         if action != Action::Verify {
             self.reach_both(shared, entry, &asked, action == Action::Read)?;
         }

@@ -1,6 +1,7 @@
 //! What a soft controller is like, and the text that says it: `soft[:key=value,…]`.
 
 use crate::metadata::BlockMetadata;
+use nvpoll_spec::GuardFormat;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -43,6 +44,7 @@ pub enum Backing {
 /// | `mset=` | 1: metadata behind each block's data; 0: in memory of its own | `0` |
 /// | `pi=` | protection information of type 1 to 3; 0 is none | `0` |
 /// | `pil=` | 1: it is the metadata's first 8 bytes; 0: its last | `0` |
+/// | `pif=` | 2: a guard of 64 bits, in 16 bytes; 0: of 16 bits | `0` |
 /// | `latency=` | from the command's fetch to its completion, with `ns`, `us`, `ms` or `s` | `0` |
 /// | `iops=` | most I/Os a second; a count, so `k` and `m` are **decimal**: `500k` is 500,000 | no limit |
 /// | `backing=` | `ram`, `null`, or `file` with `file=` | `ram` |
@@ -136,9 +138,9 @@ const SIZE_ALLOWED: &str = "it takes bytes with a suffix k, m, g or t (binary), 
 const LBA_ALLOWED: &str = "it takes a power of two from 512 to 64k";
 const MS_ALLOWED: &str = "it takes bytes a block, a multiple of 8, at most 4096";
 const MSET_ALLOWED: &str = "it takes 0 or 1, and 1 only beside ms=";
-const PI_ALLOWED: &str =
-    "it takes 0 to 3, and a type needs metadata of 8 bytes or more, as in ms=8,pi=1";
+const PI_ALLOWED: &str = "it takes 0 to 3, and a type needs metadata of 8 bytes or more (16 with pif=2), as in ms=8,pi=1";
 const PIL_ALLOWED: &str = "it takes 0 or 1, and 1 only beside pi=";
+const PIF_ALLOWED: &str = "it takes 0 (16-bit guard) or 2 (64-bit guard), and 2 only beside pi=";
 const METADATA_NULL: &str = "backing=null keeps no metadata; leave out one of the two";
 const LATENCY_ALLOWED: &str = "it takes a time with ns, us, ms or s, at most 60s";
 const IOPS_ALLOWED: &str =
@@ -242,6 +244,9 @@ impl SoftOptions {
         if first && protection == 0 {
             return has("pil", "pil=1 with pi=0", PIL_ALLOWED);
         }
+        if guard != GuardFormat::Bits16 && protection == 0 {
+            return has("pif", "pif=2 with pi=0", PIF_ALLOWED);
+        }
         if bytes != 0 && self.backing == Backing::Null {
             return has("ms", &format!("ms={bytes} with backing=null"), METADATA_NULL);
         }
@@ -270,6 +275,13 @@ impl SoftOptions {
             "mset" => self.metadata.interleaved = flag(value).ok_or_else(|| error(MSET_ALLOWED))?,
             "pi" => self.metadata.protection = number(value).ok_or_else(|| error(PI_ALLOWED))?,
             "pil" => self.metadata.first = flag(value).ok_or_else(|| error(PIL_ALLOWED))?,
+            "pif" => {
+                self.metadata.guard = match value {
+                    "0" => GuardFormat::Bits16,
+                    "2" => GuardFormat::Bits64,
+                    _ => return Err(error(PIF_ALLOWED)),
+                };
+            }
             "latency" => self.latency = time(value).ok_or_else(|| error(LATENCY_ALLOWED))?,
             "iops" => self.iops = Some(count(value).ok_or_else(|| error(IOPS_ALLOWED))?),
             "mqes" => self.mqes = number(value).ok_or_else(|| error(MQES_ALLOWED))?,
@@ -290,7 +302,7 @@ impl SoftOptions {
 }
 
 fn unknown(key: &str) -> OptionError {
-    let allowed = "there are size, lba, ms, mset, pi, pil, latency, iops, backing, file, mqes, mdts, \
+    let allowed = "there are size, lba, ms, mset, pi, pil, pif, latency, iops, backing, file, mqes, mdts, \
                    mpsmin, mpsmax, queues, stride, timeout, serial and stepped";
     OptionError::new("name", key, allowed)
 }
@@ -349,8 +361,8 @@ impl FromStr for SoftOptions {
 
 fn is_option(key: &str) -> bool {
     let options = [
-        "size", "lba", "ms", "mset", "pi", "pil", "latency", "iops", "backing", "file", "mqes",
-        "mdts", "mpsmin", "mpsmax", "queues", "stride", "timeout", "serial",
+        "size", "lba", "ms", "mset", "pi", "pil", "pif", "latency", "iops", "backing", "file",
+        "mqes", "mdts", "mpsmin", "mpsmax", "queues", "stride", "timeout", "serial",
     ];
     options.contains(&key)
 }
@@ -467,7 +479,7 @@ impl fmt::Display for SoftOptions {
         if self.lba_bytes != default.lba_bytes {
             write!(f, ",lba={}", self.lba_bytes)?;
         }
-        let BlockMetadata { bytes, interleaved, protection, first, .. } = self.metadata;
+        let BlockMetadata { bytes, interleaved, protection, first, guard } = self.metadata;
         if bytes != 0 {
             write!(f, ",ms={bytes}")?;
         }
@@ -479,6 +491,9 @@ impl fmt::Display for SoftOptions {
         }
         if first {
             f.write_str(",pil=1")?;
+        }
+        if guard == GuardFormat::Bits64 {
+            f.write_str(",pif=2")?;
         }
         if self.latency != default.latency {
             write!(f, ",latency={}", Time(self.latency))?;

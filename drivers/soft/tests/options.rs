@@ -121,6 +121,9 @@ fn bad_input_is_refused_with_the_reason() {
         ("ms=8,mset=2", ["mset", "\"2\"", "0 or 1"]),
         ("pi=1", ["pi", "pi=1 with ms=0", "ms=8,pi=1"]),
         ("ms=8,pi=4", ["pi", "pi=4", "0 to 3"]),
+        ("ms=8,pi=1,pif=2", ["pi", "ms=8", "16 with pif=2"]),
+        ("ms=16,pif=2", ["pif", "pi=0", "beside pi="]),
+        ("ms=16,pi=1,pif=1", ["pif", "\"1\"", "64-bit guard"]),
         ("ms=8,pil=1", ["pil", "pi=0", "beside pi="]),
         ("ms=8,backing=null", ["ms", "backing=null", "keeps no metadata"]),
         ("mdts=8k,lba=8k,ms=8,mset=1", ["mdts", "ms=8,mset=1", "one block"]),
@@ -221,7 +224,10 @@ fn options() -> impl Strategy<Value = SoftOptions> {
                 interleaved: bytes != 0 && beside.1 && mdts_log2 > 4,
                 protection,
                 first: protection != 0 && beside.3,
-                guard: GuardFormat::Bits16,
+                guard: match protection != 0 && bytes >= 16 && beside.3 {
+                    true => GuardFormat::Bits64,
+                    false => GuardFormat::Bits16,
+                },
             };
             SoftOptions {
                 size_bytes: blocks << lba_log2,

@@ -66,6 +66,8 @@ open_enum! {
         ACTIVE_NAMESPACES = 0x02, "Active Namespace ID list";
         /// Namespace Identification Descriptor list.
         DESCRIPTORS = 0x03, "Namespace Identification Descriptor list";
+        /// Identify Namespace of a command set; with CSI 0 the NVM Command Set's (2.0).
+        NVM_NAMESPACE = 0x05, "Identify Namespace of the NVM Command Set";
     }
 }
 
@@ -94,6 +96,8 @@ open_enum! {
         ASYNC_EVENTS = 0x0b, "Asynchronous Event Configuration";
         /// Autonomous Power State Transition.
         AUTONOMOUS_POWER = 0x0c, "Autonomous Power State Transition";
+        /// Host Behavior Support (1.4; LBAFEE from 2.0 on).
+        HOST_BEHAVIOR = 0x16, "Host Behavior Support";
     }
 }
 

@@ -314,11 +314,57 @@ const _: () = assert!(core::mem::offset_of!(NamespaceIdentity, formats) == 128);
 impl NamespaceIdentity {
     /// The LBA format in use, or `None` when FLBAS names one beyond those that exist.
     pub fn format_in_use(&self) -> Option<LbaFormat> {
+        self.formats.get(self.format_index()?).copied()
+    }
+
+    /// The index of that format.
+    pub fn format_index(&self) -> Option<usize> {
         let low = self.format & 0xf;
         // Bits 6:5 extend the index only where more than 16 formats exist (2.0, NLBAF).
         let index = if self.formats_z > 15 { low | (self.format >> 5 & 3) << 4 } else { low };
-        let known = index <= self.formats_z;
-        known.then(|| self.formats.get(index as usize).copied()).flatten()
+        (index <= self.formats_z).then_some(index.into())
+    }
+}
+
+/// ELBAF: what a format has beyond its LBAF (NVM Command Set Specification 1.0, Figure 101).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct ExtendedLbaFormat(pub u32);
+
+impl ExtendedLbaFormat {
+    /// STS: bits of the storage tag.
+    pub const fn storage_tag_bits(self) -> u8 {
+        self.0 as u8 & 0x7f
+    }
+
+    /// PIF: 0 is the 16-bit guard, 1 the 32-bit guard, 2 the 64-bit guard.
+    pub const fn guard_format(self) -> u8 {
+        (self.0 >> 7) as u8 & 3
+    }
+}
+
+/// Identify Namespace of the NVM Command Set, CNS 05h, CSI 0, 4,096 bytes (NVM Command Set
+/// Specification 1.0, Figure 100).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NvmNamespaceIdentity {
+    /// LBSTM: bits of the storage tag that are checked.
+    pub storage_tag_mask: u64,
+    /// PIC: capabilities of protection information.
+    pub protection_capabilities: u8,
+    reserved9: [u8; 3],
+    /// ELBAF0 onward.
+    pub formats: [ExtendedLbaFormat; 64],
+    rest: [u8; 3828],
+}
+
+const _: () = assert!(size_of::<NvmNamespaceIdentity>() == 4096);
+const _: () = assert!(core::mem::offset_of!(NvmNamespaceIdentity, formats) == 12);
+
+impl NvmNamespaceIdentity {
+    /// What the format with this index has.
+    pub fn format(&self, index: usize) -> Option<ExtendedLbaFormat> {
+        self.formats.get(index).copied()
     }
 }
 
@@ -407,6 +453,17 @@ mod tests {
             id.format_in_use(),
             Some(LbaFormat { metadata_bytes: 0, data_log2: 0, performance: 0 })
         );
+    }
+
+    #[test]
+    fn extended_formats() {
+        let mut page = [0u8; 4096];
+        page[16..20].copy_from_slice(&(2u32 << 7 | 5).to_le_bytes());
+        let id = NvmNamespaceIdentity::read_from_bytes(&page).unwrap();
+        let format = id.format(1).unwrap();
+        assert_eq!((format.guard_format(), format.storage_tag_bits()), (2, 5));
+        assert_eq!(id.format(0), Some(ExtendedLbaFormat(0)));
+        assert_eq!(id.format(64), None);
     }
 
     #[test]

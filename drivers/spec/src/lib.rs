@@ -40,8 +40,8 @@ pub use command::{
 pub use completion::CompletionEntry;
 pub use event::{AsyncEvent, AsyncEventType};
 pub use identify::{
-    ControllerIdentity, LbaFormat, NamespaceIdentity, OptionalAdminCommands, OptionalCommands,
-    PowerStateDescriptor, ascii_field,
+    ControllerIdentity, ExtendedLbaFormat, LbaFormat, NamespaceIdentity, NvmNamespaceIdentity,
+    OptionalAdminCommands, OptionalCommands, PowerStateDescriptor, ascii_field,
 };
 pub use log::{ErrorLogEntry, FirmwareLog, SmartLog};
 pub use nvm::{ApstEntry, CopyRange, DatasetRange, FORCE_UNIT_ACCESS, Nvm};

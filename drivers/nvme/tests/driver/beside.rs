@@ -2,7 +2,7 @@
 //! own.
 
 use nvpoll_soft::{BlockMetadata, SoftOptions};
-use nvpoll_spec::NvmOpcode;
+use nvpoll_spec::{GuardFormat, NvmOpcode};
 use std::sync::LazyLock;
 
 /// The remainders of each byte, by long division.
@@ -18,6 +18,17 @@ static CRC16: LazyLock<[u16; 256]> = LazyLock::new(|| {
 fn crc16(parts: &[&[u8]]) -> u16 {
     let step = |rest: u16, byte: &u8| (rest << 8) ^ CRC16[usize::from((rest >> 8) as u8 ^ byte)];
     parts.iter().flat_map(|part| part.iter()).fold(0, step)
+}
+
+/// The 64-bit guard, bit by bit from each byte's lowest.
+fn crc64(parts: &[&[u8]]) -> u64 {
+    static TABLE: LazyLock<[u64; 256]> = LazyLock::new(|| {
+        std::array::from_fn(|byte| {
+            (0..8).fold(byte as u64, |rest, _| (rest >> 1) ^ ((rest & 1) * 0x9a6c_9329_ac4b_c9b5))
+        })
+    });
+    let step = |rest: u64, byte: &u8| (rest >> 8) ^ TABLE[usize::from(rest as u8 ^ byte)];
+    !parts.iter().flat_map(|part| part.iter()).fold(u64::MAX, step)
 }
 
 /// A format as the model sees it.
@@ -41,7 +52,8 @@ impl Beside {
 
     /// Bytes of a block's metadata that cross the bus.
     pub fn crossing(&self) -> usize {
-        let is_controllers = self.format.protection != 0 && self.format.bytes == 8 && !self.by_host;
+        let is_controllers =
+            self.format.protection != 0 && self.bytes() == self.tuple_bytes() && !self.by_host;
         if is_controllers { 0 } else { self.bytes() }
     }
 
@@ -56,8 +68,22 @@ impl Beside {
     }
 
     fn tuple(&self) -> std::ops::Range<usize> {
-        let start = if self.format.first { 0 } else { self.bytes() - 8 };
-        start..start + 8
+        let start = if self.format.first { 0 } else { self.bytes() - self.tuple_bytes() };
+        start..start + self.tuple_bytes()
+    }
+
+    fn is_long(&self) -> bool {
+        self.format.guard == GuardFormat::Bits64
+    }
+
+    fn tuple_bytes(&self) -> usize {
+        if self.is_long() { 16 } else { 8 }
+    }
+
+    /// CDW3: the reference tag's upper half, where it has one.
+    pub fn high(&self, lba: u64) -> u32 {
+        let has = self.is_long() && matches!(self.format.protection, 1 | 2);
+        if has { (lba >> 32) as u32 & 0xffff } else { 0 }
     }
 
     /// PRINFO in CDW12, and CDW14, of a command from `lba` on.
@@ -90,12 +116,15 @@ impl Beside {
         }
         let place = self.tuple();
         let before = if self.format.first { 0 } else { place.start };
-        let guard = crc16(&[data, &metadata[..before]]).to_be_bytes();
-        let reference = match self.format.protection {
-            3 => 0,
-            _ => lba as u32,
+        let reference = if self.format.protection == 3 { 0 } else { lba };
+        let covered = [data, &metadata[..before]];
+        let tuple = if self.is_long() {
+            let reference = reference.to_be_bytes();
+            [&crc64(&covered).to_be_bytes()[..], &[0, 0], &reference[2..]].concat()
+        } else {
+            let reference = (reference as u32).to_be_bytes();
+            [&crc16(&covered).to_be_bytes()[..], &[0, 0], &reference].concat()
         };
-        let tuple = [&guard[..], &[0, 0], &reference.to_be_bytes()].concat();
         metadata[place].copy_from_slice(&tuple);
     }
 }

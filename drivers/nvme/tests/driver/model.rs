@@ -374,7 +374,8 @@ impl Model {
             assert_eq!((entry.opcode, entry.nsid), (io.opcode.0, 1));
             let reserved = [entry.cdw2[0], entry.cdw2[1], entry.cdw13, entry.cdw15];
             let flags = if self.is_sgl && !is_flush { 0x40 } else { 0 };
-            assert_eq!((reserved, entry.flags), ([0; 4], flags));
+            let high = if is_flush { 0 } else { self.beside.high(entry.lba()) };
+            assert_eq!((reserved, entry.flags), ([0, high, 0, 0], flags));
             if is_flush {
                 assert_eq!((entry.prp1, entry.prp2), (0, 0));
                 assert_eq!((entry.cdw10, entry.cdw11, entry.cdw12), (0, 0, 0));

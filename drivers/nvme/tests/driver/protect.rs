@@ -49,7 +49,9 @@ impl Medium {
     }
 }
 
-const FORMATS: [(&str, u64, u64, u64); 7] = [
+const FORMATS: [(&str, u64, u64, u64); 9] = [
+    ("pi=1,pif=2", 512, 16, 0),
+    ("pi=3,pif=2,mset=1,pil=1", 4096, 64, 0),
     ("pi=1", 512, 8, 0),
     ("pi=1,mset=1", 4096, 8, 0),
     ("pi=2,mset=1", 512, 16, 8),
@@ -81,12 +83,13 @@ fn one_wrong_bit_is_found_by_whoever_reads() {
         }
         let reference =
             if format.starts_with("pi=3") { None } else { Some(Status::REFERENCE_CHECK) };
+        let (at, last) = if format.contains("pif=2") { (8, 15) } else { (2, 7) };
         for (place, host_says, controller_says) in [
             (wrong * block_bytes + 77, Some(Status::GUARD_CHECK), Some(Status::GUARD_CHECK)),
             (medium.tuple(wrong, 1), Some(Status::GUARD_CHECK), Some(Status::GUARD_CHECK)),
             // The driver does not ask the controller for the application tag.
-            (medium.tuple(wrong, 3), Some(Status::APPLICATION_CHECK), None),
-            (medium.tuple(wrong, 7), reference, reference),
+            (medium.tuple(wrong, at + 1), Some(Status::APPLICATION_CHECK), None),
+            (medium.tuple(wrong, last), reference, reference),
         ] {
             medium.flip(place);
             let said = run(&mut host, 0, read(lba, blocks));
@@ -115,6 +118,17 @@ fn the_host_checks_what_the_controller_made_and_leaves_alone_what_was_never_writ
         assert_eq!(run(&mut controller, 0, write(40, 8)), Status::SUCCESS, "{format}");
         assert_eq!(run(&mut host, 0, read(38, 8)), Status::SUCCESS, "{format}");
     }
+}
+
+/// The controller refuses I/O on such formats until the host has said that it knows them.
+#[test]
+fn a_guard_of_64_bits_is_read_at_identify_and_said() {
+    let bench = Bench::new(options("soft:size=1M,ms=16,pi=1,pif=2,stepped"));
+    let metadata = bench.namespace.metadata.unwrap().to_string();
+    assert!(metadata.contains("type 1 with a 64-bit guard, by the controller"), "{metadata}");
+    let mut pair = bench.pair(1, 8);
+    assert_eq!(run(&mut pair, 0, write(3, 8)), Status::SUCCESS);
+    assert_eq!(run(&mut pair, 0, read(3, 8)), Status::SUCCESS);
 }
 
 #[test]

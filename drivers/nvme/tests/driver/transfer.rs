@@ -79,13 +79,16 @@ fn mqes() -> impl Strategy<Value = u32> {
 /// Every type and place of protection information, in metadata of every length.
 fn metadata() -> impl Strategy<Value = BlockMetadata> {
     let bytes = prop_oneof![3 => Just(8u16), 2 => Just(16u16), 2 => Just(64u16), 1 => (1u16..40).prop_map(|n| 8 * n)];
-    (bytes, any::<bool>(), 0u8..=3, any::<bool>()).prop_map(
-        |(bytes, interleaved, protection, first)| BlockMetadata {
+    (bytes, any::<bool>(), 0u8..=3, any::<bool>(), any::<bool>()).prop_map(
+        |(bytes, interleaved, protection, first, long)| BlockMetadata {
             bytes,
             interleaved,
             protection,
             first: first && protection != 0,
-            guard: GuardFormat::Bits16,
+            guard: match long && bytes >= 16 && protection != 0 {
+                true => GuardFormat::Bits64,
+                false => GuardFormat::Bits16,
+            },
         },
     )
 }
