@@ -1,5 +1,6 @@
 //! Blocks that have more than data: metadata beside and behind it, protection information of each
-//! type. Every block is written by the driver, read back by it, and looked at in the image.
+//! type. Every block is written by the driver, read back by it, and looked at in the image; and what the
+//! host protects the controller checks, and the other way round.
 
 use crate::machine::{self, Lab};
 use crate::pattern;
@@ -30,7 +31,7 @@ fn metadata_and_protection_information_in_every_place() {
     }
     let mut script =
         String::from("export NVPOLL_CONTRACT_ENGINES=vfio NVPOLL_CONTRACT_VERBOSE=1\n");
-    for (number, (_, data, metadata)) in DRIVES.iter().enumerate() {
+    for (number, (options, data, metadata)) in DRIVES.iter().enumerate() {
         // What lies on it is looked at whatever protection the blocks have: a few are written, then more.
         script += &format!("nvpoll bind $(drive D{number} address) >/dev/null\n");
         for _ in 0..2 {
@@ -45,8 +46,19 @@ fn metadata_and_protection_information_in_every_place() {
             "a=$(drive D{number} address)
              nvpoll run $a --rw write --bs {data} --iodepth 32 --number-ios {blocks} --destroy-data D{number} --json - 2>/dev/null | grep '\"metadata\"'
              NVPOLL_CONTRACT_DRIVES=$a contract --test-threads=1 --skip kernel:: 2>&1 | grep -c ': kept' | sed 's/^/kept /'
-             pattern vfio $a write 3{number}; pattern vfio $a read 3{number}; nvpoll unbind $a >/dev/null\n"
+             pattern vfio $a write 3{number}; pattern vfio $a read 3{number}\n"
         );
+        // Here by the host, there by the controller. The last to write is the controller, so that the
+        // image shows whose the blocks are.
+        if options.contains("pi=") {
+            script += &format!(
+                "pattern vfio:pi=host $a write 4{number}; pattern vfio $a read 4{number}; pattern vfio:pi=host $a read 4{number}
+                 pattern vfio $a write 3{number}; pattern vfio:pi=host $a read 3{number}; pattern vfio $a read 3{number}
+                 nvpoll run $a --rw randwrite --bs 64k --iodepth 8 --number-ios 200 --verify --pi host --destroy-data D{number} --json - 2>/dev/null | grep '\"metadata\"'
+                 pattern vfio $a write 3{number}; pattern vfio $a read 3{number}\n"
+            );
+        }
+        script += "nvpoll unbind $a >/dev/null\n";
     }
     // The kernel's own paths to such a drive, and what of them does not go.
     script += "nvpoll compare $(drive D2 address) --engines io_uring,io_uring_cmd --rw randread --bs 4k --runtime 300ms --ramp-time 0 --rounds 1 2>&1 | sed 's/^/named: /' || true
@@ -62,7 +74,10 @@ fn metadata_and_protection_information_in_every_place() {
         ran.stdout.lines().filter_map(|line| line.strip_prefix("kept ")?.parse::<u32>().ok());
     let kept: Vec<u32> = kept.collect();
     assert!(kept.len() == DRIVES.len() && kept.iter().all(|kept| *kept >= 12), "{kept:?}");
-    assert_eq!(ran.stdout.matches("vfio: checked").count(), DRIVES.len());
+    let protected = DRIVES.iter().filter(|(options, ..)| options.contains("pi=")).count();
+    assert_eq!(ran.stdout.matches("vfio: checked").count(), DRIVES.len() + 3 * protected);
+    assert_eq!(ran.stdout.matches("vfio:pi=host: checked").count(), 2 * protected);
+    assert_eq!(ran.stdout.matches(", by the host").count(), protected);
     for (number, (options, data, metadata)) in DRIVES.iter().enumerate() {
         let bytes = fs::read(lab.path(&image(number))).unwrap();
         let blocks = bytes.len() / (data + metadata);
