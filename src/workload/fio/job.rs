@@ -34,7 +34,9 @@ pub(super) struct Job {
     size: Option<Amount>,
     filesize: Option<Amount>,
     fsync: u32,
+    /// As `randrepeat` has it.
     seed: u64,
+    randseed: Option<u64>,
     rate_iops: Option<u32>,
     rate_process: RateProcess,
     bssplit: Option<BsSplit>,
@@ -81,6 +83,7 @@ impl Default for Job {
             filesize: None,
             fsync: 0,
             seed: 0,
+            randseed: None,
             rate_iops: None,
             rate_process: RateProcess::Linear,
             bssplit: None,
@@ -148,13 +151,13 @@ impl Job {
             "rate_process" => {
                 self.rate_process = value.parse().map_err(|error| format!("{error}"))?;
             }
-            "randseed" => self.seed = self.bytes(value)?,
+            "randseed" => self.randseed = Some(self.bytes(value)?),
             "runtime" | "timeout" => self.timing.runtime = Some(time(value)?),
             "ramp_time" => self.timing.ramp = Some(time(value)?),
             "number_ios" => self.timing.number_ios = Some(self.bytes(value)?),
             "name" => value.clone_into(&mut self.name),
             "filename" => {
-                let names = value.split(':').map(str::to_owned).collect();
+                let names = file_names(value);
                 self.filename = Some(FileName { line, names });
             }
             "kb_base" => {
@@ -347,7 +350,8 @@ impl Job {
             offset: self.offset,
             size,
             fsync: self.fsync,
-            seed: self.seed,
+            // One that is named goes before randrepeat, wherever it stands.
+            seed: self.randseed.unwrap_or(self.seed),
             rate_iops: self.rate_iops,
             rate_process: self.rate_process,
             random_distribution: self.random_distribution.clone(),
@@ -468,4 +472,23 @@ fn flag(value: Option<&str>) -> Result<bool, String> {
 fn seed_of_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs().wrapping_mul(1_000_000_007).wrapping_add(since.subsec_nanos().into())
+}
+
+/// The names in a list: a colon parts them, one behind a backslash belongs to the name.
+fn file_names(value: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    for part in value.split_inclusive(':') {
+        let Some(name) = names.last_mut() else { break };
+        match (part.strip_suffix("\\:"), part.strip_suffix(':')) {
+            (Some(escaped), _) => name.extend([escaped, ":"]),
+            (None, Some(end)) => {
+                name.push_str(end);
+                names.push(String::new());
+            }
+            (None, None) => name.push_str(part),
+        }
+    }
+    // As fio does, an empty one is passed over.
+    names.retain(|name| !name.is_empty());
+    names
 }

@@ -178,3 +178,27 @@ fn checks_of_content_are_ours() {
         assert_eq!((suite.workloads[0].verify, suite.notes.len()), (false, 0), "{keys}");
     }
 }
+
+#[test]
+fn a_colon_behind_a_backslash_belongs_to_the_name() {
+    for (value, names) in [
+        ("/dev/a", &["/dev/a"][..]),
+        ("/dev/a:/dev/b", &["/dev/a", "/dev/b"]),
+        (r"0000\:01\:00.0", &["0000:01:00.0"]),
+        (r"0000\:01\:00.0:0000\:02\:00.0", &["0000:01:00.0", "0000:02:00.0"]),
+        (r"C\:\disk", &[r"C:\disk"]),
+        ("::/dev/a::/dev/b:", &["/dev/a", "/dev/b"]),
+    ] {
+        let suite =
+            read(&format!("[job]\nrw=read\ndirect=1\ntime_based\nfilename={value}\n")).unwrap();
+        assert_eq!(suite.filenames[0].names, names, "{value}");
+    }
+}
+
+#[test]
+fn a_seed_that_is_named_goes_before_randrepeat() {
+    for keys in ["randseed=5", "randrepeat=1\nrandseed=5", "randseed=5\nrandrepeat=0"] {
+        let suite = read(&format!("[job]\nrw=read\ndirect=1\ntime_based\n{keys}\n")).unwrap();
+        assert_eq!(suite.workloads[0].seed, 5, "{keys}");
+    }
+}
