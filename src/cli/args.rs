@@ -364,6 +364,11 @@ pub struct CommonArgs {
     /// behind an engine's colon, as in vfio:pi=host [default: controller]
     #[arg(long, value_name = "WHO")]
     pub pi: Option<ProtectionMode>,
+    /// The userspace driver writes doorbells to memory first, where the controller has shadow doorbells
+    /// (one in software, as a virtual machine's), and to its registers only where it asks for that; also
+    /// behind an engine's colon, as in vfio:shadow-doorbells
+    #[arg(long)]
+    pub shadow_doorbells: bool,
     /// Drives that one worker of the userspace driver has a queue on and polls in turn, each at
     /// --iodepth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -426,6 +431,7 @@ impl KernelArgs {
             doorbell: None,
             pi: None,
             sgl: false,
+            shadow_doorbells: false,
         }
         .completed()
     }
@@ -555,6 +561,7 @@ impl CommonArgs {
             doorbell: self.doorbell,
             sgl: self.sgl,
             pi: self.pi,
+            shadow_doorbells: self.shadow_doorbells,
             ..self.kernel.options()
         }
     }

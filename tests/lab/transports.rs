@@ -47,6 +47,10 @@ fn device_node_and_iommufd() {
          grep 'data named by' /tmp/sgl
          nvpoll run $b --rw read --bs 64k --iodepth 8 --number-ios 768 --verify >/dev/null
          nvpoll compare $b --engines vfio,vfio:sgl --rw randread --runtime 300ms --ramp-time 0 --rounds 1 | grep '(sgl)'
+         nvpoll run $b --engine vfio:shadow-doorbells --rw write --bs 4k --iodepth 8 --numjobs 2 --number-ios 1024 --verify --destroy-data D1 --json /tmp/shadow >/dev/null
+         nvpoll run $b --rw read --bs 4k --iodepth 8 --numjobs 2 --number-ios 1024 --verify >/dev/null
+         nvpoll run $b --rw randread --bs 4k --iodepth 8 --number-ios 512 --json /tmp/registers >/dev/null
+         grep -h '\"shadow doorbells' /tmp/registers /tmp/shadow
          nvpoll run $b --iommu iommufd --runtime 1 --ramp-time 0 --iodepth 8 --json - | grep '\"transport\"'
          nvpoll unbind --all; echo \"after: $(drive D0 driver) $(drive D1 driver)\""
     ));
@@ -59,6 +63,8 @@ fn device_node_and_iommufd() {
     said("after: nvme nvme");
     said("an SGL data block descriptor");
     said("vfio (sgl)");
+    said("offered, not used; shadow-doorbells uses them");
+    said("yes: a register is written only where the controller asks for it");
     kept(&ran, "vfio", 10);
 }
 

@@ -10,7 +10,7 @@ const SQPOLL_IDLE_MS_MAX: u32 = 3_600_000;
 /// Largest batch: no queue is deeper.
 const BATCH_MAX: u32 = 1 << 16;
 
-/// One option of an engine: all but the last three are the kernel's engines'.
+/// One option of an engine: all but the last four are the kernel's engines'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelOption {
     /// Completions are polled for by the kernel, where the queue can.
@@ -35,6 +35,8 @@ pub enum KernelOption {
     Sgl,
     /// Who makes and checks protection information on the userspace driver's way.
     Pi,
+    /// The userspace driver writes doorbells to memory first.
+    ShadowDoorbells,
 }
 
 impl KernelOption {
@@ -51,7 +53,7 @@ impl KernelOption {
     ];
 
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Iopoll,
         Self::HybridIopoll,
         Self::Sqpoll,
@@ -63,10 +65,12 @@ impl KernelOption {
         Self::Doorbell,
         Self::Sgl,
         Self::Pi,
+        Self::ShadowDoorbells,
     ];
 
-    /// The userspace driver's.
-    pub const OF_USERSPACE: [Self; 3] = [Self::Doorbell, Self::Sgl, Self::Pi];
+    /// The userspace driver's, on each of its transports.
+    pub const OF_USERSPACE: [Self; 4] =
+        [Self::Doorbell, Self::Sgl, Self::Pi, Self::ShadowDoorbells];
 
     /// Its name, as in `--name` and behind an engine's colon.
     pub const fn name(self) -> &'static str {
@@ -82,6 +86,7 @@ impl KernelOption {
             Self::Doorbell => "doorbell",
             Self::Sgl => "sgl",
             Self::Pi => "pi",
+            Self::ShadowDoorbells => "shadow-doorbells",
         }
     }
 
@@ -139,6 +144,8 @@ pub struct KernelOptions {
     pub sgl: bool,
     /// [`KernelOption::Pi`]; the default is the mode's own.
     pub pi: Option<ProtectionMode>,
+    /// [`KernelOption::ShadowDoorbells`].
+    pub shadow_doorbells: bool,
 }
 
 impl KernelOptions {
@@ -156,6 +163,7 @@ impl KernelOptions {
             KernelOption::Doorbell => self.doorbell.is_some(),
             KernelOption::Sgl => self.sgl,
             KernelOption::Pi => self.pi.is_some(),
+            KernelOption::ShadowDoorbells => self.shadow_doorbells,
         }
     }
 
@@ -187,6 +195,8 @@ impl KernelOptions {
             doorbell: self.doorbell.or(others.doorbell.filter(|_| may(KernelOption::Doorbell))),
             sgl: self.sgl || others.sgl && may(KernelOption::Sgl),
             pi: self.pi.or(others.pi.filter(|_| may(KernelOption::Pi))),
+            shadow_doorbells: self.shadow_doorbells
+                || others.shadow_doorbells && may(KernelOption::ShadowDoorbells),
         }
         .completed()
     }
@@ -234,6 +244,7 @@ impl KernelOptions {
             KernelOption::NoFixed => self.no_fixed = true,
             KernelOption::Buffered => self.buffered = true,
             KernelOption::Sgl => self.sgl = true,
+            KernelOption::ShadowDoorbells => self.shadow_doorbells = true,
         }
         *self = self.completed();
         Ok(())

@@ -190,6 +190,15 @@ impl<F: Function> Userspace<F> {
     pub fn controller(&self) -> &Arc<Controller<F>> {
         &self.controller
     }
+
+    fn shadow_fact(&self) -> &'static str {
+        let offered = self.controller.identity().optional_admin_commands().doorbell_buffer();
+        match (self.controller.has_shadow_doorbells(), offered) {
+            (true, _) => "yes: a register is written only where the controller asks for it",
+            (false, true) => "offered, not used; shadow-doorbells uses them",
+            (false, false) => "not offered",
+        }
+    }
 }
 
 impl<F: Openable> Engine for Userspace<F> {
@@ -207,6 +216,7 @@ impl<F: Openable> Engine for Userspace<F> {
         let opening = Options {
             interrupts: wait.needs_interrupts(),
             quirks: options.quirks,
+            shadow_doorbells: options.kernel.shadow_doorbells,
             ..Options::default()
         };
         let controller = Controller::open(function, opening).map_err(failed)?;
@@ -249,6 +259,7 @@ impl<F: Openable> Engine for Userspace<F> {
             ("transport", self.controller.function().transport()),
             ("waiting", waiting_fact(self.wait).to_owned()),
             ("doorbells", doorbell_fact(self.doorbells).to_owned()),
+            ("shadow doorbells", self.shadow_fact().to_owned()),
             ("data named by", data_fact(self.sgl).to_owned()),
             ("model", text(&identity.model)),
             ("serial", text(&identity.serial)),

@@ -7,6 +7,7 @@ use crate::limits::{
 };
 use crate::quirks::{self, KnownQuirk, Quirks};
 use crate::registers::{self, Access};
+use crate::shadow::{ShadowPages, ShadowPair};
 use crate::{Namespace, NvmeError, wait};
 use nvpoll_mem::DmaBuf;
 use nvpoll_pci::{Function, Interrupt};
@@ -36,6 +37,8 @@ pub struct Options {
     pub quirks: Option<Quirks>,
     /// Memory page in bytes (CC.MPS) instead of the host's; the nearest that the controller allows.
     pub page_bytes: Option<usize>,
+    /// I/O queues have shadow doorbells.
+    pub shadow_doorbells: bool,
 }
 
 impl Default for Options {
@@ -46,6 +49,7 @@ impl Default for Options {
             interrupts: false,
             quirks: None,
             page_bytes: None,
+            shadow_doorbells: false,
         }
     }
 }
@@ -68,6 +72,7 @@ pub struct Controller<F: Function> {
     // Dropped in this order, after `Drop::drop` disabled the device: memory, then the function.
     admin: Mutex<AdminQueue<F>>,
     retired: Mutex<Vec<DmaBuf>>,
+    shadow: Option<ShadowPages>,
     /// By queue identifier, the admin queue's unused one first; empty where all queues are polled.
     interrupts: Vec<Interrupt>,
     function: F,
@@ -123,6 +128,7 @@ impl<F: Function> Controller<F> {
             used: Mutex::default(),
             admin: Mutex::new(admin),
             retired: Mutex::default(),
+            shadow: None,
             interrupts: Vec::new(),
             function,
             reachable: Vec::new(),
@@ -132,6 +138,9 @@ impl<F: Function> Controller<F> {
         controller.queues = controller.ask_for_queues(options.queues)?;
         if options.interrupts {
             controller.enable_interrupts()?;
+        }
+        if options.shadow_doorbells {
+            controller.use_shadow_doorbells()?;
         }
         Ok(Arc::new(controller))
     }
@@ -457,6 +466,39 @@ impl<F: Function> Controller<F> {
         Ok(sqs_z.min(cqs_z).min(asked_z) + 1)
     }
 
+    /// Names the pages of the shadow doorbells, which hold for all I/O queues from here on (§7.13).
+    fn use_shadow_doorbells(&mut self) -> Result<(), NvmeError> {
+        if !self.identity.optional_admin_commands().doorbell_buffer() {
+            return Err(self.limit(
+                "the controller has no shadow doorbells (OACS bit 8 is 0), as most that are no software; leave out shadow-doorbells".to_owned(),
+            ));
+        }
+        let stride_bytes = self.capabilities.doorbell_stride_bytes();
+        let pages = ShadowPages::new(stride_bytes, || self.buffer(self.page_bytes))?;
+        let places = pages.queues_max();
+        if places == 0 {
+            return Err(self.limit(format!(
+                "doorbells are {stride_bytes} bytes apart (CAP.DSTRD), so that a page of shadow doorbells has no place for an I/O queue; leave out shadow-doorbells"
+            )));
+        }
+        self.queues = self.queues.min(u16::try_from(places).unwrap_or(u16::MAX));
+        let (values, events) = pages.addresses();
+        // Before the command: whatever comes of it, the device may know the pages.
+        self.shadow = Some(pages);
+        let entry = Admin::doorbell_buffer_config(values, events);
+        self.admin_command("Doorbell Buffer Config", entry, false).map(|_| ())
+    }
+
+    /// Whether I/O queues have shadow doorbells.
+    pub fn has_shadow_doorbells(&self) -> bool {
+        self.shadow.is_some()
+    }
+
+    /// The shadow doorbells of a queue pair that is about to be created, where there are any.
+    pub(crate) fn shadow_pair(&self, qid: u16) -> Option<ShadowPair> {
+        self.shadow.as_ref()?.pair(qid)
+    }
+
     /// One vector a queue; no more queues are used than there are vectors.
     fn enable_interrupts(&mut self) -> Result<(), NvmeError> {
         let most = self.function.interrupts_max();
@@ -509,6 +551,8 @@ impl<F: Function> Drop for Controller<F> {
             tracing::warn!("shutting down: {error}");
             self.reachable.append(&mut lock(&self.retired));
             self.reachable.extend(lock(&self.admin).memory().cloned());
+            let shadow = self.shadow.iter().flat_map(ShadowPages::memory);
+            self.reachable.extend(shadow.cloned());
         }
     }
 }

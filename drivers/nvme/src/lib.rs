@@ -33,6 +33,7 @@ mod prp;
 mod queue;
 mod quirks;
 mod registers;
+mod shadow;
 mod slots;
 mod wait;
 

@@ -24,6 +24,7 @@ use crate::data::Pointers;
 use crate::layout::{Layout, commands_max, pieces_of};
 use crate::metadata::MetadataLane;
 use crate::protect::{BlockPlaces, HostProtection};
+use crate::shadow::ShadowPair;
 use crate::slots::Slots;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
@@ -91,13 +92,14 @@ pub struct QueuePair<F: Function> {
     /// Blocks of an I/O of the full length.
     io_blocks: u32,
     qid: u16,
-    /// A slot is a tag, and doorbells are rung a batch at a time.
+    /// A slot is a tag, and doorbells are registers that are rung a batch at a time.
     is_plain: bool,
     rung: u32,
     tail: F::Doorbell,
     head: F::Doorbell,
-    /// Doorbell writes so far.
-    rings: u64,
+    /// Doorbell writes so far; counted from the least number on where doorbells are written to memory first,
+    /// so that the count says that as well.
+    rings: i64,
     // Cold from here on; `pieces` and `owners` are empty where no I/O is cut.
     /// Most commands that an I/O of the full length is cut into.
     pieces_max: u16,
@@ -122,6 +124,8 @@ pub struct QueuePair<F: Function> {
     host: Option<Box<Protected>>,
     /// Where writes deallocate.
     ranges: Option<Ranges>,
+    /// Where doorbells are written to memory first.
+    shadow: Option<ShadowPair>,
     controller: Arc<Controller<F>>,
 }
 
@@ -204,6 +208,7 @@ impl<F: Function> QueuePair<F> {
         // Where a write is no write, no I/O goes the short way.
         let whole_lbas = if trims { 0 } else { layout.whole_lbas(namespace) };
         let is_batch = doorbells == DoorbellMode::Batch;
+        let shadow = controller.shadow_pair(qid);
         // The last step that can fail: from here on the device knows the memory, and dropping the
         // pair takes it back.
         let rings = ((entries, submissions.iova()), (entries, completions_iova));
@@ -222,11 +227,11 @@ impl<F: Function> QueuePair<F> {
             io_blocks_z: blocks_z(layout.io_blocks),
             io_blocks: layout.io_blocks,
             qid,
-            is_plain: is_batch && pieces_max == 1,
+            is_plain: is_batch && pieces_max == 1 && shadow.is_none(),
             rung: 0,
             tail,
             head,
-            rings: 0,
+            rings: if shadow.is_some() { i64::MIN } else { 0 },
             pieces_max,
             doorbells,
             each_whole_lbas: if is_batch { 0 } else { whole_lbas },
@@ -243,6 +248,7 @@ impl<F: Function> QueuePair<F> {
             metadata,
             host,
             ranges,
+            shadow,
             controller: Arc::clone(controller),
         })
     }
@@ -321,13 +327,16 @@ impl<F: Function> QueuePair<F> {
         if tail != self.rung {
             self.rung = tail;
             self.rings += 1;
+            if self.rings < 0 {
+                return self.kick_shadow(tail);
+            }
             self.tail.ring(tail);
         }
     }
 
     /// Doorbell writes so far, of both doorbells together.
     pub fn doorbell_writes(&self) -> u64 {
-        self.rings
+        (self.rings & i64::MAX).unsigned_abs()
     }
 
     /// Whether a completion is there to [`reap`](Self::reap).

@@ -69,6 +69,9 @@ impl Device {
             AdminOpcode::SET_FEATURES => self.set_feature(shared, entry),
             AdminOpcode::GET_LOG_PAGE => self.get_log(shared, entry),
             AdminOpcode::ABORT => Ok(self.abort_command(shared, entry)),
+            AdminOpcode::DOORBELL_BUFFER_CONFIG if shared.options.shadow => {
+                self.doorbell_buffer_config(shared, entry)
+            }
             AdminOpcode::ASYNC_EVENT => {
                 if self.admin.events.hold(entry.cid) {
                     self.deliver_events(shared);
@@ -205,6 +208,21 @@ impl Device {
             return Err(Outcome::invalid(Status::INVALID_QID));
         }
         self.remove_sq(shared, qid);
+        Ok(Outcome::DONE)
+    }
+
+    /// Doorbell Buffer Config (§5.7): PRP1 and PRP2 name a page each.
+    fn doorbell_buffer_config(
+        &mut self,
+        shared: &Shared,
+        entry: &SubmissionEntry,
+    ) -> Result<Outcome, Outcome> {
+        let pages = (entry.prp1, entry.prp2);
+        let is_page = |page: u64| page != 0 && page.is_multiple_of(self.page_bytes);
+        if !is_page(pages.0) || !is_page(pages.1) {
+            return Err(Outcome::invalid(Status::INVALID_FIELD));
+        }
+        self.use_shadow_doorbells(shared, pages);
         Ok(Outcome::DONE)
     }
 

@@ -12,7 +12,7 @@ use crate::media::Media;
 use crate::options::SoftOptions;
 use crate::pace::Pace;
 use crate::prp::Segments;
-use crate::queue::{Cq, Pending, Posted, Sq};
+use crate::queue::{Cq, Pending, Posted, Sq, Unlooked};
 use crate::shared::{Shared, UNWRITTEN};
 use nvpoll_spec::{ControllerStatus, Status, SubmissionEntry};
 use std::sync::atomic::Ordering;
@@ -89,6 +89,8 @@ pub(crate) struct Device {
     pub(crate) admin: Admin,
     pub(crate) status: ControllerStatus,
     pub(crate) resets: u64,
+    /// The pages of shadow doorbells and of their indices, once they were named.
+    pub(crate) shadow: Option<(u64, u64)>,
     stray: usize,
 }
 
@@ -115,6 +117,7 @@ impl Device {
             admin: Admin::new(options),
             status: ControllerStatus::new(),
             resets: 0,
+            shadow: None,
             stray: 0,
         })
     }
@@ -256,7 +259,7 @@ impl Device {
         let Some(sq) = self.sqs.get_mut(usize::from(qid)).and_then(Option::as_deref_mut) else {
             return false;
         };
-        let looked = sq.look();
+        let looked = sq.look(&self.view);
         if sq.is_empty() && looked.is_ok() {
             return false;
         }
@@ -267,8 +270,8 @@ impl Device {
         }
         // After the doorbell: what was unmapped before it was rung has to fault.
         self.view.refresh(&shared.iommu);
-        if looked.is_err() {
-            self.refuse_doorbell(shared, qid, Event::InvalidDoorbellValue);
+        if let Err(why) = looked {
+            self.not_looked(shared, qid, why);
         }
         let mut served = 0;
         while served < burst {
@@ -374,8 +377,10 @@ impl Device {
         let Some(cq) = self.cqs.get_mut(usize::from(qid)).and_then(Option::as_deref_mut) else {
             return true;
         };
-        if cq.is_full() && cq.look().is_err() {
-            self.refuse_doorbell(shared, qid, Event::InvalidDoorbellValue);
+        if cq.wants_a_look()
+            && let Err(why) = cq.look(&self.view)
+        {
+            self.not_looked(shared, qid, why);
             return false;
         }
         match cq.post(&self.view, pending, sq_head) {
@@ -460,9 +465,9 @@ impl Device {
         let qid = (index / 2) as u16;
         let exists = if index.is_multiple_of(2) {
             self.sqs.get(index / 2).is_some_and(Option::is_some)
-        } else if let Some(cq) = self.cq(qid) {
-            if cq.look().is_err() {
-                self.refuse_doorbell(shared, qid, Event::InvalidDoorbellValue);
+        } else if let Some(cq) = self.cqs.get_mut(index / 2).and_then(Option::as_deref_mut) {
+            if let Err(why) = cq.look(&self.view) {
+                self.not_looked(shared, qid, why);
             }
             true
         } else {
@@ -472,6 +477,14 @@ impl Device {
         if doorbell.0.load(Ordering::Acquire) != UNWRITTEN {
             doorbell.0.store(UNWRITTEN, Ordering::Release);
             self.refuse_doorbell(shared, qid, Event::InvalidDoorbellRegister);
+        }
+    }
+
+    #[cold]
+    fn not_looked(&mut self, shared: &Shared, qid: u16, why: Unlooked) {
+        match why {
+            Unlooked::Invalid => self.refuse_doorbell(shared, qid, Event::InvalidDoorbellValue),
+            Unlooked::Fault(fault) => self.die(shared, fault),
         }
     }
 

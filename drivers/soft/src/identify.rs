@@ -6,7 +6,7 @@ use crate::optional::{COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX};
 use crate::options::SoftOptions;
 use nvpoll_spec::{
     ControllerIdentity, ExtendedLbaFormat, GuardFormat, IDENTIFY_BYTES, LbaFormat,
-    NamespaceIdentity, NvmNamespaceIdentity, OptionalCommands, Version,
+    NamespaceIdentity, NvmNamespaceIdentity, OptionalAdminCommands, OptionalCommands, Version,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -88,6 +88,8 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
     id.namespaces = NSID;
     // Neither of the two where they would have to move metadata.
     let is_plain = options.metadata.bytes == 0;
+    let admin = OptionalAdminCommands::new().with_doorbell_buffer(options.shadow);
+    id.admin_commands = admin.into_bits();
     id.nvm_commands = OptionalCommands::new()
         .with_compare(is_plain)
         .with_dataset_management(true)

@@ -3,8 +3,8 @@
 use crate::device::{Device, Held};
 use crate::fault::mode;
 use crate::iommu::{DmaFault, DmaView};
-use crate::queue::{Cq, Sq};
-use crate::shared::{Shared, Slot, UNWRITTEN, Written};
+use crate::queue::{Cq, Place, Shadow, Sq};
+use crate::shared::{Shared, UNWRITTEN, Written};
 use nvpoll_spec::{ControllerStatus, ShutdownStatus, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,6 +82,7 @@ impl Device {
         self.active.clear();
         self.active_cqs.clear();
         self.held.clear();
+        self.shadow = None;
         self.sqs.iter_mut().for_each(|sq| *sq = None);
         self.cqs.iter_mut().for_each(|cq| *cq = None);
         for doorbell in &shared.doorbells {
@@ -118,13 +119,35 @@ impl Device {
         self.status = ControllerStatus::new().with_ready(true);
     }
 
-    fn slot(shared: &Shared, index: usize) -> Option<Arc<Slot>> {
-        shared.doorbells.get(index).map(Arc::clone)
+    fn place(&self, shared: &Shared, index: usize) -> Option<Place> {
+        let register = shared.doorbells.get(index).map(Arc::clone)?;
+        Some(Place::new(register, self.shadow(shared, index)))
+    }
+
+    /// Where doorbell `index` is in memory, if it is there; the admin queue's are not (§7.13).
+    fn shadow(&self, shared: &Shared, index: usize) -> Option<Shadow> {
+        let byte = (index * shared.capabilities.doorbell_stride_bytes()) as u64;
+        let is_there = index >= 2 && byte < self.page_bytes;
+        Some(Shadow::new(self.shadow.filter(|_| is_there)?, byte, !shared.options.stepped))
+    }
+
+    /// Doorbell Buffer Config (§5.7): for the I/O queues that are there, and for those that will be.
+    pub(crate) fn use_shadow_doorbells(&mut self, shared: &Shared, pages: (u64, u64)) {
+        self.shadow = Some(pages);
+        for qid in 1..self.sqs.len() {
+            let (tail, head) = (self.shadow(shared, 2 * qid), self.shadow(shared, 2 * qid + 1));
+            if let (Some(sq), Some(tail)) = (self.sqs.get_mut(qid).and_then(Option::as_mut), tail) {
+                sq.doorbell.move_to(tail);
+            }
+            if let (Some(cq), Some(head)) = (self.cqs.get_mut(qid).and_then(Option::as_mut), head) {
+                cq.doorbell.move_to(head);
+            }
+        }
     }
 
     pub(crate) fn add_cq(&mut self, shared: &Shared, qid: u16, iova: u64, entries: u32) {
         let index = usize::from(qid);
-        let doorbell = Self::slot(shared, 2 * index + 1);
+        let doorbell = self.place(shared, 2 * index + 1);
         if let (Some(place), Some(doorbell)) = (self.cqs.get_mut(index), doorbell) {
             *place = Some(Box::new(Cq::new(iova, entries, doorbell)));
             self.active_cqs.push(qid);
@@ -133,7 +156,7 @@ impl Device {
 
     pub(crate) fn add_sq(&mut self, shared: &Shared, qid: u16, iova: u64, entries: u32, cq: u16) {
         let index = usize::from(qid);
-        let doorbell = Self::slot(shared, 2 * index);
+        let doorbell = self.place(shared, 2 * index);
         if let (Some(place), Some(doorbell)) = (self.sqs.get_mut(index), doorbell) {
             *place = Some(Box::new(Sq::new(iova, entries, cq, doorbell)));
             self.active.push(qid);

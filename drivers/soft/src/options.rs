@@ -57,6 +57,7 @@ pub enum Backing {
 /// | `stride=` | CAP.DSTRD, 0 to 15: doorbells stand 4 bytes shifted left by this apart | `0` |
 /// | `timeout=` | CAP.TO, 500ms to 127500ms in steps of 500 ms | `10s` |
 /// | `serial=` | serial number, 1 to 20 printable characters | `SOFT0001` |
+/// | `shadow` | the controller has shadow doorbells (Doorbell Buffer Config) | none |
 /// | `stepped` | the device runs inside the doorbell's ring instead of in a thread of its own | threaded |
 ///
 /// [`Display`](fmt::Display) prints the canonical text, which parses back to the same options.
@@ -88,6 +89,8 @@ pub struct SoftOptions {
     pub stride: u8,
     /// CAP.TO: the longest that CSTS.RDY may take, in units of 500 ms; at least one.
     pub timeout_500ms: u8,
+    /// The controller has shadow doorbells.
+    pub shadow: bool,
     /// The device runs in the caller's thread, inside the doorbell's ring.
     pub stepped: bool,
     /// Serial number, 1 to 20 printable ASCII characters without a comma or backslash.
@@ -110,6 +113,7 @@ impl Default for SoftOptions {
             queues: 64,
             stride: 0,
             timeout_500ms: 20,
+            shadow: false,
             stepped: false,
             serial: "SOFT0001".to_owned(),
         }
@@ -294,7 +298,7 @@ impl SoftOptions {
                 self.timeout_500ms = timeout(value).ok_or_else(|| error(TIMEOUT_ALLOWED))?;
             }
             "serial" => self.serial = value.to_owned(),
-            "stepped" => return Err(error("it stands alone, without =")),
+            "shadow" | "stepped" => return Err(error("it stands alone, without =")),
             _ => return Err(unknown(key)),
         }
         Ok(())
@@ -303,7 +307,7 @@ impl SoftOptions {
 
 fn unknown(key: &str) -> OptionError {
     let allowed = "there are size, lba, ms, mset, pi, pil, pif, latency, iops, backing, file, mqes, mdts, \
-                   mpsmin, mpsmax, queues, stride, timeout, serial and stepped";
+                   mpsmin, mpsmax, queues, stride, timeout, serial, shadow and stepped";
     OptionError::new("name", key, allowed)
 }
 
@@ -336,6 +340,7 @@ impl FromStr for SoftOptions {
             }
             seen.push(key.to_owned());
             match (key, value) {
+                ("shadow", None) => options.shadow = true,
                 ("stepped", None) => options.stepped = true,
                 ("backing", Some(value)) => backing = Some(value.to_owned()),
                 ("file", Some(value)) => file = Some(value.to_owned()),
@@ -530,6 +535,9 @@ impl fmt::Display for SoftOptions {
         }
         if self.serial != default.serial {
             write!(f, ",serial={}", self.serial)?;
+        }
+        if self.shadow {
+            f.write_str(",shadow")?;
         }
         if self.stepped {
             f.write_str(",stepped")?;

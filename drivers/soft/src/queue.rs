@@ -6,14 +6,129 @@ use crate::shared::Slot;
 use nvpoll_spec::{CompletionEntry, Status, SubmissionEntry};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 
 const SQ_ENTRY_BYTES: u64 = 64;
 const CQ_ENTRY_BYTES: u64 = 16;
+/// Looks in a row at a shadow doorbell that moves on.
+const LOOKS_MAX: u32 = 16;
 
 /// A doorbell value that the specification calls invalid (§5.2, Figure 148).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidValue;
+
+/// A look at a doorbell that came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unlooked {
+    /// [`InvalidValue`].
+    Invalid,
+    /// The shadow doorbell is not in the host's memory any more.
+    Fault(DmaFault),
+}
+
+impl From<InvalidValue> for Unlooked {
+    fn from(_: InvalidValue) -> Self {
+        Self::Invalid
+    }
+}
+
+/// Where a queue's doorbell is: a register, and in its place a word in the host's memory.
+pub(crate) struct Place {
+    register: Arc<Slot>,
+    shadow: Option<Shadow>,
+}
+
+impl Place {
+    pub(crate) fn new(register: Arc<Slot>, shadow: Option<Shadow>) -> Self {
+        register.0.store(0, Release);
+        Self { register, shadow }
+    }
+
+    /// What was rung.
+    #[inline]
+    fn rung(&mut self, view: &DmaView) -> Result<u32, DmaFault> {
+        match &mut self.shadow {
+            None => Ok(self.register.0.load(Acquire)),
+            Some(shadow) => shadow.value.load(view),
+        }
+    }
+
+    /// Says how far was looked; whether the doorbell has to be looked at once more.
+    #[inline]
+    fn looked(&mut self, view: &DmaView, at: u32, entries: u32) -> Result<bool, DmaFault> {
+        match &mut self.shadow {
+            None => Ok(false),
+            Some(shadow) => shadow.tell(view, at, entries),
+        }
+    }
+
+    /// Whether the host may go a whole round of the queue only when it was looked at meanwhile.
+    fn wants_looks(&self) -> bool {
+        self.shadow.is_some()
+    }
+
+    /// From here on it is in memory.
+    pub(crate) fn move_to(&mut self, shadow: Shadow) {
+        self.shadow = Some(shadow);
+    }
+}
+
+/// A doorbell in the host's memory, and the index at which its register is to be written (§7.13).
+pub(crate) struct Shadow {
+    value: Half,
+    event: Half,
+    /// The device looks by itself, whatever the host does, and asks for no register.
+    polls: bool,
+}
+
+impl Shadow {
+    /// At `byte` of both pages.
+    pub(crate) fn new(pages: (u64, u64), byte: u64, polls: bool) -> Self {
+        let half = |page: u64| Half { iova: page + byte / 8 * 8, shift: byte % 8 * 8, hint: 0 };
+        Self { value: half(pages.0), event: half(pages.1), polls }
+    }
+
+    /// Asks for the register at the next change, or not at all. The host writes its value and reads the
+    /// index; this is the other order, so that one of both sees the other's.
+    #[cold]
+    fn tell(&mut self, view: &DmaView, at: u32, entries: u32) -> Result<bool, DmaFault> {
+        // Half a round away: where the host is, be it a little ahead of this look or behind it.
+        let away = (at + entries - entries / 2) % entries;
+        self.event.store(view, if self.polls { away } else { at })?;
+        fence(SeqCst);
+        Ok(self.value.load(view)? != at)
+    }
+}
+
+/// 32 bits of the 64-bit words in which memory is shared.
+struct Half {
+    iova: u64,
+    shift: u64,
+    hint: usize,
+}
+
+impl Half {
+    fn word<'a>(&mut self, view: &'a DmaView, write: bool) -> Result<&'a AtomicU64, DmaFault> {
+        let fault = DmaFault { iova: self.iova, bytes: 8, write, what: "shadow doorbells" };
+        let place = view.find(&mut self.hint, self.iova, 8).ok_or(fault)?;
+        view.words(place).first().ok_or(fault)
+    }
+
+    fn load(&mut self, view: &DmaView) -> Result<u32, DmaFault> {
+        let shift = self.shift;
+        Ok((self.word(view, false)?.load(Acquire) >> shift) as u32)
+    }
+
+    /// The device alone writes its indices, in one thread.
+    fn store(&mut self, view: &DmaView, value: u32) -> Result<(), DmaFault> {
+        let shift = self.shift;
+        let word = self.word(view, true)?;
+        let others = word.load(Relaxed) & !(0xffff_ffff << shift);
+        word.store(others | u64::from(value) << shift, Release);
+        Ok(())
+    }
+}
 
 /// A submission queue.
 pub(crate) struct Sq {
@@ -24,23 +139,35 @@ pub(crate) struct Sq {
     pub(crate) cq: u16,
     iova: u64,
     hint: usize,
-    doorbell: Arc<Slot>,
+    pub(crate) doorbell: Place,
     // Cold from here on: a value that was refused and is still in the register.
     rejected: Option<u32>,
 }
 
 impl Sq {
-    pub(crate) fn new(iova: u64, entries: u32, cq: u16, doorbell: Arc<Slot>) -> Self {
-        doorbell.0.store(0, Release);
+    pub(crate) fn new(iova: u64, entries: u32, cq: u16, doorbell: Place) -> Self {
         Self { head: 0, tail: 0, entries, cq, iova, hint: 0, doorbell, rejected: None }
     }
 
     /// Looks at the doorbell. A value that is out of range, or that would add more entries than
     /// are free, is refused once and ignored.
     #[inline]
-    pub(crate) fn look(&mut self) -> Result<(), InvalidValue> {
-        let rung = self.doorbell.0.load(Acquire);
-        if rung == self.tail { Ok(()) } else { self.accept(rung) }
+    pub(crate) fn look(&mut self, view: &DmaView) -> Result<(), Unlooked> {
+        let rung = self.doorbell.rung(view).map_err(Unlooked::Fault)?;
+        if rung == self.tail { Ok(()) } else { self.take(rung, view) }
+    }
+
+    /// Accepts what was rung, and again while the host rings in memory meanwhile, but not for ever.
+    #[inline]
+    fn take(&mut self, mut rung: u32, view: &DmaView) -> Result<(), Unlooked> {
+        for _ in 0..LOOKS_MAX {
+            self.accept(rung)?;
+            if !self.doorbell.looked(view, self.tail, self.entries).map_err(Unlooked::Fault)? {
+                break;
+            }
+            rung = self.doorbell.rung(view).map_err(Unlooked::Fault)?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -104,7 +231,7 @@ pub(crate) struct Cq {
     entries: u32,
     iova: u64,
     hint: usize,
-    doorbell: Arc<Slot>,
+    pub(crate) doorbell: Place,
     /// Completions that are not due yet, or for which there is no room; in the order of their due
     /// times, because those only grow.
     pub(crate) pending: VecDeque<Pending>,
@@ -122,8 +249,7 @@ pub(crate) enum Posted {
 }
 
 impl Cq {
-    pub(crate) fn new(iova: u64, entries: u32, doorbell: Arc<Slot>) -> Self {
-        doorbell.0.store(0, Release);
+    pub(crate) fn new(iova: u64, entries: u32, doorbell: Place) -> Self {
         let pending = VecDeque::with_capacity(entries as usize);
         Self {
             phase: true,
@@ -153,11 +279,16 @@ impl Cq {
 
     /// Looks at the doorbell. A value that is out of range, or past what was posted, is refused
     /// once and ignored.
-    pub(crate) fn look(&mut self) -> Result<(), InvalidValue> {
-        let rung = self.doorbell.0.load(Acquire);
+    pub(crate) fn look(&mut self, view: &DmaView) -> Result<(), Unlooked> {
+        let rung = self.doorbell.rung(view).map_err(Unlooked::Fault)?;
         if rung == self.head {
             return Ok(());
         }
+        self.accept(rung)?;
+        self.doorbell.looked(view, self.head, self.entries).map(|_| ()).map_err(Unlooked::Fault)
+    }
+
+    fn accept(&mut self, rung: u32) -> Result<(), InvalidValue> {
         let ahead =
             |from: u32, to: u32| if to >= from { to - from } else { to + self.entries - from };
         if rung < self.entries && ahead(self.head, rung) <= ahead(self.head, self.tail) {
@@ -170,6 +301,12 @@ impl Cq {
         }
         self.rejected = Some(rung);
         Err(InvalidValue)
+    }
+
+    /// Whether the doorbell is to be looked at before a completion is posted.
+    #[inline]
+    pub(crate) fn wants_a_look(&self) -> bool {
+        self.is_full() || self.doorbell.wants_looks()
     }
 
     /// Whether there is no free slot, as far as the doorbell was looked at.

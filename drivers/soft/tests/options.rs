@@ -22,7 +22,7 @@ fn all_spellings_of_nothing_are_the_default() {
 #[test]
 fn every_option_is_understood() {
     let all = "soft:size=4G,lba=4k,latency=80us,iops=500k,mqes=65536,mdts=256k,queues=16,mpsmin=16k,mpsmax=32k,\
-               stride=2,timeout=1500ms,serial=X 1=y,backing=null";
+               stride=2,timeout=1500ms,serial=X 1=y,backing=null,shadow";
     let options = parse(all);
     let expected = SoftOptions {
         size_bytes: 4 << 30,
@@ -37,6 +37,7 @@ fn every_option_is_understood() {
         queues: 16,
         stride: 2,
         timeout_500ms: 3,
+        shadow: true,
         stepped: false,
         serial: "X 1=y".to_owned(),
         metadata: BlockMetadata::default(),
@@ -242,6 +243,7 @@ fn options() -> impl Strategy<Value = SoftOptions> {
                 queues,
                 stride,
                 timeout_500ms: to,
+                shadow: queues % 2 == 0,
                 stepped: timing.2,
                 serial,
                 metadata,

@@ -26,6 +26,8 @@ open_enum! {
         GET_FEATURES = 0x0a, "Get Features";
         /// Asynchronous Event Request (§5.2).
         ASYNC_EVENT = 0x0c, "Asynchronous Event Request";
+        /// Doorbell Buffer Config (§5.7).
+        DOORBELL_BUFFER_CONFIG = 0x7c, "Doorbell Buffer Config";
         /// Format NVM (§5.23).
         FORMAT = 0x80, "Format NVM";
     }
@@ -253,6 +255,15 @@ impl Admin {
     pub const fn abort(sq: u16, cid: u16) -> SubmissionEntry {
         let mut entry = SubmissionEntry::zeroed(AdminOpcode::ABORT.0, 0);
         entry.cdw10 = queue_sizes(sq, cid);
+        entry
+    }
+
+    /// Doorbell Buffer Config (§5.7): the pages of the shadow doorbells and of the values at which a
+    /// doorbell itself is to be written.
+    pub const fn doorbell_buffer_config(shadow: u64, event_index: u64) -> SubmissionEntry {
+        let mut entry = SubmissionEntry::zeroed(AdminOpcode::DOORBELL_BUFFER_CONFIG.0, 0);
+        entry.prp1 = shadow;
+        entry.prp2 = event_index;
         entry
     }
 

@@ -26,7 +26,6 @@ pub(super) fn unused(capabilities: Capabilities, id: &ControllerIdentity) -> Str
     let features = [
         ("controller memory buffer (CAP.CMBS)", capabilities.controller_memory()),
         ("weighted round robin (CAP.AMS)", capabilities.arbitration() & 1 != 0),
-        ("shadow doorbells (OACS bit 8)", id.optional_admin_commands().doorbell_buffer()),
         // SGLS (§5.15.2.2): bits 1:0 say that there are SGLs, bit 16 a bit bucket descriptor.
         ("SGL bit bucket (SGLS bit 16)", id.sgl & 3 != 0 && id.sgl >> 16 & 1 != 0),
     ];
@@ -197,9 +196,9 @@ mod tests {
         let all = told(cap.with_arbitration(1).with_controller_memory(true), 1 << 8, 1 << 16 | 1);
         assert_eq!(
             all,
-            "controller memory buffer (CAP.CMBS), weighted round robin (CAP.AMS), shadow doorbells (OACS bit 8), SGL bit bucket (SGLS bit 16)"
+            "controller memory buffer (CAP.CMBS), weighted round robin (CAP.AMS), SGL bit bucket (SGLS bit 16)"
         );
-        assert_eq!(told(cap, 1 << 8, 0), "shadow doorbells (OACS bit 8)");
+        assert_eq!(told(cap, 1 << 8, 0), "nothing", "shadow doorbells have an option");
     }
 
     #[test]

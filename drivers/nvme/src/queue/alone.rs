@@ -1,9 +1,9 @@
 //! One command of any kind, sent by itself and waited for; see `commands`.
 
 use super::QueuePair;
+use super::each::ring_head;
 use crate::NvmeError;
 use crate::wait::PAUSE;
-use nvpoll_mem::Doorbell;
 use nvpoll_pci::Function;
 use nvpoll_spec::{Status, SubmissionEntry};
 use std::time::{Duration, Instant};
@@ -53,7 +53,8 @@ impl<F: Function> QueuePair<F> {
             if let Some(upper) = self.completions.peek() {
                 let result = self.completions.result();
                 self.completions.advance();
-                self.head.ring(self.completions.head());
+                let Self { shadow, head, rings, completions, .. } = self;
+                ring_head(shadow, head, rings, completions.head());
                 if self.slots.settle(upper).is_none() {
                     let source = self.slots.stray(self.qid, upper);
                     return Err(NvmeError::Protocol { location: location(), source });

@@ -3,6 +3,7 @@
 //! and pays nothing for this: it asks no question that it would not ask anyway.
 
 use super::{Pieces, QueuePair, Rejected};
+use crate::shadow::ShadowPair;
 use crate::{ProtocolError, slots::Slots};
 use nvpoll_mem::Doorbell;
 use nvpoll_pci::Function;
@@ -71,6 +72,16 @@ impl<F: Function> QueuePair<F> {
         Ok(())
     }
 
+    /// [`kick`](Self::kick), which has counted a write, where the tail is written to memory first.
+    #[cold]
+    pub(super) fn kick_shadow(&mut self, tail: u32) {
+        if self.shadow.as_mut().is_none_or(|shadow| shadow.publish_tail(tail)) {
+            self.tail.ring(tail);
+        } else {
+            self.rings -= 1;
+        }
+    }
+
     /// [`reap`](Self::reap) where a slot is not a tag, or each completion has its doorbell. In line, as
     /// all that has the sink is: what a call gets by reference would have to be in memory.
     #[inline(always)]
@@ -78,8 +89,9 @@ impl<F: Function> QueuePair<F> {
         &mut self,
         sink: &mut impl FnMut(u16, Status),
     ) -> Result<u32, ProtocolError> {
-        let Self { completions, slots, pieces, owners, qid, .. } = self;
+        let Self { completions, slots, pieces, owners, qid, shadow, head, rings, .. } = self;
         let is_each = self.doorbells == DoorbellMode::Each;
+        let mut ring = |value| ring_head(shadow, head, rings, value);
         let mut reported = 0;
         for _ in 0..completions.entries() {
             let Some(upper) = completions.peek() else { break };
@@ -89,15 +101,26 @@ impl<F: Function> QueuePair<F> {
                 reported += 1;
             }
             if is_each {
-                self.rings += 1;
-                self.head.ring(completions.head());
+                ring(completions.head());
             }
         }
         if !is_each {
-            self.rings += 1;
-            self.head.ring(completions.head());
+            ring(completions.head());
         }
         Ok(reported)
+    }
+}
+
+/// Publishes a completion queue's head where it is written first: in memory, in its register.
+pub(super) fn ring_head<D: Doorbell>(
+    shadow: &mut Option<ShadowPair>,
+    head: &D,
+    rings: &mut i64,
+    value: u32,
+) {
+    if shadow.as_mut().is_none_or(|shadow| shadow.publish_head(value)) {
+        *rings += 1;
+        head.ring(value);
     }
 }
 

@@ -2,11 +2,11 @@
 //! before it is reported, which is no work for the hot path: there the queue looks empty, because its own
 //! completion queue is one that the device does not know, and [`reap`](QueuePair::reap) takes from the real one.
 
-use super::each::end_command;
+use super::each::{end_command, ring_head};
 use super::{DoorbellMode, QueuePair};
 use crate::ProtocolError;
 use crate::protect::HostProtection;
-use nvpoll_mem::{CompletionRing, Doorbell};
+use nvpoll_mem::CompletionRing;
 use nvpoll_pci::Function;
 use nvpoll_spec::Status;
 
@@ -33,7 +33,7 @@ impl<F: Function> QueuePair<F> {
         &mut self,
         sink: &mut impl FnMut(u16, Status),
     ) -> Result<u32, ProtocolError> {
-        let Self { host, slots, pieces, owners, qid, head, rings, .. } = self;
+        let Self { host, slots, pieces, owners, qid, shadow, head, rings, .. } = self;
         let Some(host) = host.as_deref_mut() else { return Ok(0) };
         let is_each = self.doorbells == DoorbellMode::Each;
         let (mut taken, mut reported) = (false, 0);
@@ -46,13 +46,11 @@ impl<F: Function> QueuePair<F> {
                 reported += 1;
             }
             if is_each {
-                *rings += 1;
-                head.ring(host.completions.head());
+                ring_head(shadow, head, rings, host.completions.head());
             }
         }
         if taken && !is_each {
-            *rings += 1;
-            head.ring(host.completions.head());
+            ring_head(shadow, head, rings, host.completions.head());
         }
         Ok(reported)
     }

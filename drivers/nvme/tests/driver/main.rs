@@ -16,6 +16,7 @@ mod protect;
 mod queue;
 mod queues;
 mod quirks;
+mod shadow;
 mod support;
 mod transfer;
 mod trim;

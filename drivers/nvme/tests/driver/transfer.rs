@@ -13,6 +13,9 @@ use proptest::prelude::*;
 const BYTES_MAX: u64 = 4 << 20;
 const METADATA_BYTES_MAX: u64 = 1 << 20;
 
+/// Largest CAP.DSTRD at which a page of shadow doorbells has a place for a queue pair.
+const SHADOW_STRIDE_MAX: u8 = 8;
+
 #[derive(Clone, Debug)]
 struct Case {
     block_log2: u8,
@@ -28,6 +31,7 @@ struct Case {
     stepped: bool,
     each: bool,
     sgl: bool,
+    shadow: bool,
     seed: u64,
 }
 
@@ -107,7 +111,7 @@ fn case(
         1u16..70,
         length(),
         0u64..40,
-        (any::<bool>(), any::<bool>(), any::<u64>(), pages()),
+        (any::<bool>(), any::<bool>(), any::<bool>(), any::<u64>(), pages()),
         (metadata, any::<bool>()),
     )
         .prop_map(
@@ -119,7 +123,7 @@ fn case(
                 depth,
                 length,
                 more,
-                (each, sgl, seed, pages),
+                (each, sgl, shadow, seed, pages),
                 (metadata, by_host),
             )| {
                 let by_host = by_host && metadata.protection != 0;
@@ -163,6 +167,9 @@ fn case(
                     stepped,
                     each,
                     sgl,
+                    // A device with a thread of its own is not told of what stands in memory, and nor is
+                    // whoever watches its registers.
+                    shadow: shadow && stepped && stride <= SHADOW_STRIDE_MAX,
                     seed,
                 }
             },
@@ -180,11 +187,13 @@ fn check(case: &Case) {
         page_log2_max: case.pages.most,
         queues: 2,
         stride: case.stride,
+        shadow: case.shadow,
         stepped: case.stepped,
         ..SoftOptions::default()
     };
     let page_bytes = Some(4096 << case.pages.wanted);
-    let mut bench = Bench::with(soft, Options { page_bytes, ..Options::default() });
+    let driver = Options { page_bytes, shadow_doorbells: case.shadow, ..Options::default() };
+    let mut bench = Bench::with(soft, driver);
     assert_eq!(bench.controller.page_bytes(), 4096 << case.pages.used());
     bench.doorbells = if case.each { DoorbellMode::Each } else { DoorbellMode::Batch };
     bench.sgl = case.sgl;
