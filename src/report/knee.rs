@@ -182,9 +182,12 @@ fn said(stack: &str, points: &[Rung], knee: Option<&Knee>, not_kept: usize) -> S
         };
     };
     if points.len() < DEPTHS_MIN {
-        let kept = points.len();
+        let kept = match points.len() {
+            1 => "one depth".to_owned(),
+            kept => format!("{kept} depths"),
+        };
         return format!(
-            "{stack}: no knee to be seen, since it kept its depth at {kept} depths alone, and it takes {DEPTHS_MIN}"
+            "{stack}: no knee to be seen, since it kept its depth at {kept} alone, and it takes {DEPTHS_MIN}"
         );
     }
     let Some(knee) = knee else {
@@ -330,6 +333,6 @@ mod tests {
         let merged = Merged::new(vec![Input::of(report, Path::new("x.json"))], None);
         let found = &merged.ladders[0].stacks[0];
         assert_eq!((found.points.len(), found.knee), (1, None));
-        assert!(found.text.contains("kept its depth at 1 depths alone"), "{}", found.text);
+        assert!(found.text.contains("kept its depth at one depth alone"), "{}", found.text);
     }
 }
