@@ -7,7 +7,7 @@ use crate::workload::units::{Amount, parse_size, parse_time, parse_time_us};
 use crate::workload::{BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTiming, Workload};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
-    DoorbellMode, EngineChoice, IommuInterface, KernelOptions, NumaPolicy, ProtectionMode, Quirks,
+    DoorbellMode, EngineChoice, EngineOptions, IommuInterface, NumaPolicy, ProtectionMode, Quirks,
     TransportOptions, WaitMode,
 };
 use nvpoll_host::UserDriver;
@@ -418,8 +418,8 @@ pub struct KernelArgs {
 
 impl KernelArgs {
     /// As the engines take them.
-    pub fn options(&self) -> KernelOptions {
-        KernelOptions {
+    pub fn options(&self) -> EngineOptions {
+        EngineOptions {
             iopoll: self.iopoll,
             hybrid: self.hybrid_iopoll,
             sqpoll: self.sqpoll,
@@ -556,8 +556,8 @@ impl CommonArgs {
     }
 
     /// The engines' options that hold for the whole command.
-    pub fn engine_options(&self) -> KernelOptions {
-        KernelOptions {
+    pub fn engine_options(&self) -> EngineOptions {
+        EngineOptions {
             doorbell: self.doorbell,
             sgl: self.sgl,
             pi: self.pi,

@@ -12,7 +12,7 @@ use crate::plan::{Plan, Stack};
 use crate::preflight::{self, Host, Scratch, Subject, TakeOptions, What};
 use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan, write_mode};
-use nvpoll_engine::{EngineChoice, EngineKind, KernelOption, KernelOptions, WaitMode};
+use nvpoll_engine::{EngineChoice, EngineKind, EngineOption, EngineOptions, WaitMode};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -171,11 +171,11 @@ fn columns(
 
 /// Each engine with the options of the whole command that it has.
 fn with_flags(choices: &[EngineChoice], common: &CommonArgs) -> Result<Vec<EngineChoice>, Failure> {
-    let flags: KernelOptions = common.engine_options();
-    let has = |option: &KernelOption| {
+    let flags: EngineOptions = common.engine_options();
+    let has = |option: &EngineOption| {
         choices.iter().any(|choice| choice.kind.info().options.contains(option))
     };
-    let mut given = KernelOption::ALL.into_iter().filter(|option| flags.has(*option));
+    let mut given = EngineOption::ALL.into_iter().filter(|option| flags.has(*option));
     if let Some(option) = given.find(|option| !has(option)) {
         let names: Vec<_> = choices.iter().map(EngineChoice::to_string).collect();
         return Err(Failure::usage(format!(

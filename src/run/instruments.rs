@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::measure::Stage;
     use nvpoll_engine::userspace::Soft;
-    use nvpoll_engine::{DoorbellMode, KernelOptions};
+    use nvpoll_engine::{DoorbellMode, EngineOptions};
 
     const IOS: u64 = 20_000;
 
@@ -228,10 +228,10 @@ mod tests {
         for (depth, mode) in
             [(1, DoorbellMode::Batch), (8, DoorbellMode::Batch), (8, DoorbellMode::Each)]
         {
-            let kernel = KernelOptions { doorbell: Some(mode), ..KernelOptions::default() };
+            let engine = EngineOptions { doorbell: Some(mode), ..EngineOptions::default() };
             let target = Target::Soft("soft:size=16M,stepped".parse().unwrap());
             let soft =
-                Soft::open(&target, &OpenOptions { kernel, ..OpenOptions::default() }).unwrap();
+                Soft::open(&target, &OpenOptions { engine, ..OpenOptions::default() }).unwrap();
             let shape = QueueShape { worker: 0, depth: u32::from(depth), io_bytes: 4096 };
             let mut queue = soft.queue(shape).unwrap();
             let workload = Workload::new(Rw::RandRead, 4096, shape.depth);

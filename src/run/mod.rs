@@ -50,7 +50,7 @@ use instruments::Instrumented;
 use layout::{LanePlan, plan_lanes};
 use merge::merge;
 use nvpoll_engine::{
-    Caution, Condition, DoorbellMode, Engine, EngineError, EngineKind, Geometry, KernelOptions,
+    Caution, Condition, DoorbellMode, Engine, EngineError, EngineKind, EngineOptions, Geometry,
     OpenOptions, Queue, Quirks, Tag, Target, TransportOptions, Visitor, WriteMode,
 };
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ pub struct Job<'a> {
     /// What controllers need, where that was said.
     pub quirks: Option<Quirks>,
     /// How the engine is told to run.
-    pub kernel: KernelOptions,
+    pub engine: EngineOptions,
     /// The stages of each I/O are timed, where the engine has doorbells.
     pub instruments: bool,
     /// Drives that one worker has a queue on, at least 1.
@@ -98,7 +98,7 @@ pub struct Job<'a> {
 impl Job<'_> {
     /// Whether each I/O has a doorbell write of its own.
     fn is_each(&self) -> bool {
-        self.kernel.doorbell == Some(DoorbellMode::Each)
+        self.engine.doorbell == Some(DoorbellMode::Each)
     }
 }
 
@@ -185,7 +185,7 @@ impl Visitor for Measure<'_, '_> {
             transport: self.job.transport,
             unchecked: false,
             quirks: self.job.quirks,
-            kernel: self.job.kernel,
+            engine: self.job.engine,
         };
         let open = |(target, nsid): &(Target, u32)| E::open(target, &options(*nsid));
         let engines = self.job.targets.iter().map(open).collect::<Result<Vec<E>, _>>()?;

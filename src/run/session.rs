@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::preflight::{Subject, stack_name};
 use crate::report::{Mark, MarkKind, Polls, Ran, RoundResult};
 use crate::workload::Workload;
-use nvpoll_engine::{CautionKind, EngineChoice, EngineKind, KernelOptions, Target};
+use nvpoll_engine::{CautionKind, EngineChoice, EngineKind, EngineOptions, Target};
 use std::collections::BTreeMap;
 
 /// One stack of a plan, resolved.
@@ -15,7 +15,7 @@ pub struct Column {
     /// The engine.
     pub kind: EngineKind,
     /// How it is told to run, where it is the kernel's.
-    pub options: KernelOptions,
+    pub options: EngineOptions,
     /// What it drives.
     pub subjects: Vec<Subject>,
 }
@@ -286,7 +286,7 @@ impl Session<'_> {
             cpus: self.cpus,
             transport: self.plan.transport.options(),
             quirks: self.plan.transport.quirks,
-            kernel: column.options,
+            engine: column.options,
             instruments: self.plan.instruments,
             drives_per_worker: self.plan.drives_per_worker,
             addresses,

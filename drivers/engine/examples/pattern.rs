@@ -9,7 +9,7 @@
 //! from both sides of the drive.
 
 use nvpoll_engine::{
-    Engine, EngineChoice, EngineError, IoStatus, IommuInterface, KernelOptions, OpenOptions,
+    Engine, EngineChoice, EngineError, EngineOptions, IoStatus, IommuInterface, OpenOptions,
     Operation, OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Visitor, Wait,
 };
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ struct Work {
     writes: bool,
     seed: u64,
     iommu: IommuInterface,
-    kernel: KernelOptions,
+    engine: EngineOptions,
 }
 
 impl Visitor for Work {
@@ -43,8 +43,8 @@ impl Visitor for Work {
     fn visit<E: Engine>(self) -> Self::Output {
         let text = |error: EngineError| error.to_string();
         let transport = TransportOptions { iommu: self.iommu, ..TransportOptions::default() };
-        let (writable, kernel) = (self.writes, self.kernel);
-        let options = OpenOptions { writable, transport, kernel, ..OpenOptions::default() };
+        let (writable, engine) = (self.writes, self.engine);
+        let options = OpenOptions { writable, transport, engine, ..OpenOptions::default() };
         let engine = E::open(&self.target, &options).map_err(text)?;
         let block = engine.geometry(4096).block_bytes.max(512);
         let mut checked = 0;
@@ -175,8 +175,8 @@ fn parse() -> Option<(EngineChoice, Work)> {
         _ => return None,
     };
     let engine: EngineChoice = engine.parse().ok()?;
-    let (seed, kernel) = (seed.parse().ok()?, engine.options);
-    Some((engine, Work { target, writes, seed, iommu, kernel }))
+    let (seed, options) = (seed.parse().ok()?, engine.options);
+    Some((engine, Work { target, writes, seed, iommu, engine: options }))
 }
 
 fn main() -> ExitCode {

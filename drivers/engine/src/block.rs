@@ -81,7 +81,7 @@ impl BlockTarget {
         found: &Metadata,
         options: &OpenOptions,
     ) -> Result<Self, EngineError> {
-        let (writable, buffered) = (options.writable, options.kernel.buffered);
+        let (writable, buffered) = (options.writable, options.engine.buffered);
         let is_device = found.file_type().is_block_device();
         let (bytes, block_bytes, what) = if is_device {
             device_geometry(path, &file)?
@@ -276,7 +276,7 @@ fn numa_node(device: u64) -> Option<u32> {
 /// dm or another exclusive opener, whole or in part: the last safety net below the caller's checks.
 fn open_direct(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<File, EngineError> {
     let exclusive = options.writable && found.file_type().is_block_device();
-    let direct = if options.kernel.buffered { 0 } else { libc::O_DIRECT };
+    let direct = if options.engine.buffered { 0 } else { libc::O_DIRECT };
     let flags = direct | if exclusive { libc::O_EXCL } else { 0 };
     let open = |flags| {
         let mut how = std::fs::OpenOptions::new();
@@ -311,7 +311,7 @@ fn open_error(path: &Path, options: &OpenOptions, error: &io::Error) -> EngineEr
         Some(libc::ENXIO | libc::ENODEV) => "the device is gone, or has no medium",
         _ => "check the target by `lsblk` and `ls -l`",
     };
-    let how = if options.kernel.buffered { "" } else { " with O_DIRECT" };
+    let how = if options.engine.buffered { "" } else { " with O_DIRECT" };
     EngineError::Usage(format!(
         "cannot open {}{how} for {access}: {error}; {advice}",
         path.display()

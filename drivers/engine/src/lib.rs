@@ -41,7 +41,7 @@ pub use kinds::{EngineKind, UnknownEngine, Visitor};
 pub use nvpoll_nvme::{DoorbellMode, ProtectionMode, Quirks, WriteMode};
 pub use nvpoll_pci::soft::SoftOptions;
 pub use nvpoll_pci::{IommuInterface, NumaPolicy, TransportOptions, WaitMode};
-pub use options::{BadEngine, EngineChoice, KernelOption, KernelOptions};
+pub use options::{BadEngine, EngineChoice, EngineOption, EngineOptions};
 pub use status::IoStatus;
 
 use nvpoll_spec::PciAddress;
@@ -89,7 +89,7 @@ pub struct OpenOptions {
     /// Blocks are read whose protection information is not right, too: to see what lies on a drive.
     pub unchecked: bool,
     /// How this engine is told to run.
-    pub kernel: KernelOptions,
+    pub engine: EngineOptions,
 }
 
 impl Default for OpenOptions {
@@ -101,7 +101,7 @@ impl Default for OpenOptions {
             transport: TransportOptions::default(),
             quirks: None,
             unchecked: false,
-            kernel: KernelOptions::default(),
+            engine: EngineOptions::default(),
         }
     }
 }
@@ -298,7 +298,7 @@ pub struct EngineInfo {
     /// Most I/Os in flight a queue by the engine's nature: 1 for synchronous calls.
     pub depth_max: Option<u32>,
     /// The options that it has.
-    pub options: &'static [KernelOption],
+    pub options: &'static [EngineOption],
     /// The ways of waiting that a user may choose from; none where there is no choice.
     pub waits: &'static [WaitMode],
     /// What it can do in a write's place, writing included.
@@ -337,7 +337,7 @@ impl EngineInfo {
     pub const fn has_doorbells(&self) -> bool {
         let mut index = 0;
         while index < self.options.len() {
-            if matches!(self.options[index], KernelOption::Doorbell) {
+            if matches!(self.options[index], EngineOption::Doorbell) {
                 return true;
             }
             index += 1;

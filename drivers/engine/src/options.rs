@@ -12,7 +12,7 @@ const BATCH_MAX: u32 = 1 << 16;
 
 /// One option of an engine: all but the last four are the kernel's engines'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KernelOption {
+pub enum EngineOption {
     /// Completions are polled for by the kernel, where the queue can.
     Iopoll,
     /// The same after a sleep of half the time that an I/O took so far.
@@ -39,7 +39,7 @@ pub enum KernelOption {
     ShadowDoorbells,
 }
 
-impl KernelOption {
+impl EngineOption {
     /// The kernel's engines'.
     pub const OF_KERNEL: [Self; 8] = [
         Self::Iopoll,
@@ -121,49 +121,49 @@ impl KernelOption {
 
 /// How an engine runs. The default is what makes each fastest without help from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct KernelOptions {
-    /// [`KernelOption::Iopoll`].
+pub struct EngineOptions {
+    /// [`EngineOption::Iopoll`].
     pub iopoll: bool,
-    /// [`KernelOption::HybridIopoll`], which is nothing without `iopoll`.
+    /// [`EngineOption::HybridIopoll`], which is nothing without `iopoll`.
     pub hybrid: bool,
-    /// [`KernelOption::Sqpoll`].
+    /// [`EngineOption::Sqpoll`].
     pub sqpoll: bool,
-    /// [`KernelOption::SqpollIdle`] in milliseconds; the kernel's own default is one second.
+    /// [`EngineOption::SqpollIdle`] in milliseconds; the kernel's own default is one second.
     pub sqpoll_idle_ms: Option<u32>,
-    /// [`KernelOption::SqpollCpu`].
+    /// [`EngineOption::SqpollCpu`].
     pub sqpoll_cpu: Option<u32>,
-    /// [`KernelOption::NoFixed`].
+    /// [`EngineOption::NoFixed`].
     pub no_fixed: bool,
-    /// [`KernelOption::Batch`].
+    /// [`EngineOption::Batch`].
     pub batch: Option<u32>,
-    /// [`KernelOption::Buffered`].
+    /// [`EngineOption::Buffered`].
     pub buffered: bool,
-    /// [`KernelOption::Doorbell`]; the default is the mode's own.
+    /// [`EngineOption::Doorbell`]; the default is the mode's own.
     pub doorbell: Option<DoorbellMode>,
-    /// [`KernelOption::Sgl`].
+    /// [`EngineOption::Sgl`].
     pub sgl: bool,
-    /// [`KernelOption::Pi`]; the default is the mode's own.
+    /// [`EngineOption::Pi`]; the default is the mode's own.
     pub pi: Option<ProtectionMode>,
-    /// [`KernelOption::ShadowDoorbells`].
+    /// [`EngineOption::ShadowDoorbells`].
     pub shadow_doorbells: bool,
 }
 
-impl KernelOptions {
+impl EngineOptions {
     /// Whether `option` is set.
-    pub const fn has(&self, option: KernelOption) -> bool {
+    pub const fn has(&self, option: EngineOption) -> bool {
         match option {
-            KernelOption::Iopoll => self.iopoll,
-            KernelOption::HybridIopoll => self.hybrid,
-            KernelOption::Sqpoll => self.sqpoll,
-            KernelOption::SqpollIdle => self.sqpoll_idle_ms.is_some(),
-            KernelOption::SqpollCpu => self.sqpoll_cpu.is_some(),
-            KernelOption::NoFixed => self.no_fixed,
-            KernelOption::Batch => self.batch.is_some(),
-            KernelOption::Buffered => self.buffered,
-            KernelOption::Doorbell => self.doorbell.is_some(),
-            KernelOption::Sgl => self.sgl,
-            KernelOption::Pi => self.pi.is_some(),
-            KernelOption::ShadowDoorbells => self.shadow_doorbells,
+            EngineOption::Iopoll => self.iopoll,
+            EngineOption::HybridIopoll => self.hybrid,
+            EngineOption::Sqpoll => self.sqpoll,
+            EngineOption::SqpollIdle => self.sqpoll_idle_ms.is_some(),
+            EngineOption::SqpollCpu => self.sqpoll_cpu.is_some(),
+            EngineOption::NoFixed => self.no_fixed,
+            EngineOption::Batch => self.batch.is_some(),
+            EngineOption::Buffered => self.buffered,
+            EngineOption::Doorbell => self.doorbell.is_some(),
+            EngineOption::Sgl => self.sgl,
+            EngineOption::Pi => self.pi.is_some(),
+            EngineOption::ShadowDoorbells => self.shadow_doorbells,
         }
     }
 
@@ -180,23 +180,23 @@ impl KernelOptions {
     pub fn with(self, others: &Self, engine: &EngineInfo) -> Self {
         let may = |option| engine.options.contains(&option);
         Self {
-            iopoll: self.iopoll || others.iopoll && may(KernelOption::Iopoll),
-            hybrid: self.hybrid || others.hybrid && may(KernelOption::HybridIopoll),
-            sqpoll: self.sqpoll || others.sqpoll && may(KernelOption::Sqpoll),
+            iopoll: self.iopoll || others.iopoll && may(EngineOption::Iopoll),
+            hybrid: self.hybrid || others.hybrid && may(EngineOption::HybridIopoll),
+            sqpoll: self.sqpoll || others.sqpoll && may(EngineOption::Sqpoll),
             sqpoll_idle_ms: self
                 .sqpoll_idle_ms
-                .or(others.sqpoll_idle_ms.filter(|_| may(KernelOption::SqpollIdle))),
+                .or(others.sqpoll_idle_ms.filter(|_| may(EngineOption::SqpollIdle))),
             sqpoll_cpu: self
                 .sqpoll_cpu
-                .or(others.sqpoll_cpu.filter(|_| may(KernelOption::SqpollCpu))),
-            no_fixed: self.no_fixed || others.no_fixed && may(KernelOption::NoFixed),
-            batch: self.batch.or(others.batch.filter(|_| may(KernelOption::Batch))),
-            buffered: self.buffered || others.buffered && may(KernelOption::Buffered),
-            doorbell: self.doorbell.or(others.doorbell.filter(|_| may(KernelOption::Doorbell))),
-            sgl: self.sgl || others.sgl && may(KernelOption::Sgl),
-            pi: self.pi.or(others.pi.filter(|_| may(KernelOption::Pi))),
+                .or(others.sqpoll_cpu.filter(|_| may(EngineOption::SqpollCpu))),
+            no_fixed: self.no_fixed || others.no_fixed && may(EngineOption::NoFixed),
+            batch: self.batch.or(others.batch.filter(|_| may(EngineOption::Batch))),
+            buffered: self.buffered || others.buffered && may(EngineOption::Buffered),
+            doorbell: self.doorbell.or(others.doorbell.filter(|_| may(EngineOption::Doorbell))),
+            sgl: self.sgl || others.sgl && may(EngineOption::Sgl),
+            pi: self.pi.or(others.pi.filter(|_| may(EngineOption::Pi))),
             shadow_doorbells: self.shadow_doorbells
-                || others.shadow_doorbells && may(KernelOption::ShadowDoorbells),
+                || others.shadow_doorbells && may(EngineOption::ShadowDoorbells),
         }
         .completed()
     }
@@ -206,10 +206,10 @@ impl KernelOptions {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
-        let option = KernelOption::from_name(name)
+        let option = EngineOption::from_name(name)
             .filter(|option| engine.options.contains(option))
             .ok_or_else(|| {
-                let (engine_name, has) = (engine.name, KernelOption::list(engine));
+                let (engine_name, has) = (engine.name, EngineOption::list(engine));
                 format!("engine {engine_name} has no option \"{name}\"; {has}")
             })?;
         let number = |min: u32, max: u32, what: &str| {
@@ -219,32 +219,32 @@ impl KernelOptions {
             })
         };
         match option {
-            KernelOption::SqpollIdle => {
+            EngineOption::SqpollIdle => {
                 let ms = number(1, SQPOLL_IDLE_MS_MAX, "a number of milliseconds")?;
                 self.sqpoll_idle_ms = Some(ms);
             }
-            KernelOption::SqpollCpu => {
+            EngineOption::SqpollCpu => {
                 self.sqpoll_cpu = Some(number(0, u32::MAX >> 1, "a processor's number")?);
             }
-            KernelOption::Batch => {
+            EngineOption::Batch => {
                 self.batch = Some(number(1, BATCH_MAX, "a number of I/Os")?);
             }
-            KernelOption::Doorbell => {
+            EngineOption::Doorbell => {
                 let mode = value.ok_or_else(|| format!("{name} needs a value, as in {name}=each"));
                 self.doorbell = Some(mode?.parse()?);
             }
-            KernelOption::Pi => {
+            EngineOption::Pi => {
                 let mode = value.ok_or_else(|| format!("{name} needs a value, as in {name}=host"));
                 self.pi = Some(mode?.parse()?);
             }
             _ if value.is_some() => return Err(format!("{name} takes no value")),
-            KernelOption::Iopoll => self.iopoll = true,
-            KernelOption::HybridIopoll => self.hybrid = true,
-            KernelOption::Sqpoll => self.sqpoll = true,
-            KernelOption::NoFixed => self.no_fixed = true,
-            KernelOption::Buffered => self.buffered = true,
-            KernelOption::Sgl => self.sgl = true,
-            KernelOption::ShadowDoorbells => self.shadow_doorbells = true,
+            EngineOption::Iopoll => self.iopoll = true,
+            EngineOption::HybridIopoll => self.hybrid = true,
+            EngineOption::Sqpoll => self.sqpoll = true,
+            EngineOption::NoFixed => self.no_fixed = true,
+            EngineOption::Buffered => self.buffered = true,
+            EngineOption::Sgl => self.sgl = true,
+            EngineOption::ShadowDoorbells => self.shadow_doorbells = true,
         }
         *self = self.completed();
         Ok(())
@@ -252,24 +252,24 @@ impl KernelOptions {
 
     /// Each option as it is written, with what only follows from another left out.
     fn words(&self) -> Vec<String> {
-        let word = |option: KernelOption| {
+        let word = |option: EngineOption| {
             let name = option.name();
             match option {
-                KernelOption::Iopoll if self.hybrid => None,
-                KernelOption::Sqpoll if self.sqpoll_idle_ms.or(self.sqpoll_cpu).is_some() => None,
-                KernelOption::SqpollIdle => self.sqpoll_idle_ms.map(|ms| format!("{name}={ms}")),
-                KernelOption::SqpollCpu => self.sqpoll_cpu.map(|cpu| format!("{name}={cpu}")),
-                KernelOption::Batch => self.batch.map(|batch| format!("{name}={batch}")),
-                KernelOption::Doorbell => self.doorbell.map(|mode| format!("{name}={mode}")),
-                KernelOption::Pi => self.pi.map(|mode| format!("{name}={mode}")),
+                EngineOption::Iopoll if self.hybrid => None,
+                EngineOption::Sqpoll if self.sqpoll_idle_ms.or(self.sqpoll_cpu).is_some() => None,
+                EngineOption::SqpollIdle => self.sqpoll_idle_ms.map(|ms| format!("{name}={ms}")),
+                EngineOption::SqpollCpu => self.sqpoll_cpu.map(|cpu| format!("{name}={cpu}")),
+                EngineOption::Batch => self.batch.map(|batch| format!("{name}={batch}")),
+                EngineOption::Doorbell => self.doorbell.map(|mode| format!("{name}={mode}")),
+                EngineOption::Pi => self.pi.map(|mode| format!("{name}={mode}")),
                 option => self.has(option).then(|| name.to_owned()),
             }
         };
-        KernelOption::ALL.into_iter().filter_map(word).collect()
+        EngineOption::ALL.into_iter().filter_map(word).collect()
     }
 }
 
-impl fmt::Display for KernelOptions {
+impl fmt::Display for EngineOptions {
     /// `iopoll, batch=8`; nothing for the default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words().join(", "))
@@ -282,7 +282,7 @@ pub struct EngineChoice {
     /// The engine.
     pub kind: EngineKind,
     /// How it is told to run.
-    pub options: KernelOptions,
+    pub options: EngineOptions,
 }
 
 impl EngineChoice {
@@ -298,7 +298,7 @@ impl EngineChoice {
 
 impl From<EngineKind> for EngineChoice {
     fn from(kind: EngineKind) -> Self {
-        Self { kind, options: KernelOptions::default() }
+        Self { kind, options: EngineOptions::default() }
     }
 }
 
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn flags_go_to_those_that_have_them() {
-        let flags = KernelOptions { iopoll: true, batch: Some(4), ..KernelOptions::default() };
+        let flags = EngineOptions { iopoll: true, batch: Some(4), ..EngineOptions::default() };
         let with = |text| {
             let EngineChoice { kind, options } = parse(text);
             options.with(&flags, kind.info()).to_string()

@@ -3,7 +3,7 @@
 use crate::block::BlockTarget;
 use crate::bounds::{Bounds, check_shape};
 use crate::calls;
-use crate::options::KernelOption;
+use crate::options::EngineOption;
 use crate::{
     Caution, CautionKind, Condition, Engine, EngineError, EngineInfo, Geometry, IoStatus,
     OpenOptions, Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
@@ -32,7 +32,7 @@ impl Engine for Psync {
         depth_max: Some(1),
         waits: &[],
         writes: EngineInfo::WRITES,
-        options: &[KernelOption::Iopoll, KernelOption::Buffered],
+        options: &[EngineOption::Iopoll, EngineOption::Buffered],
     };
 
     type Queue = PsyncQueue;
@@ -43,7 +43,7 @@ impl Engine for Psync {
 
     fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
         let target = BlockTarget::open(Self::INFO.name, target, options)?;
-        Ok(Self { target, hipri: options.kernel.iopoll })
+        Ok(Self { target, hipri: options.engine.iopoll })
     }
 
     fn geometry(&self, _io_bytes: u32) -> Geometry {

@@ -5,7 +5,7 @@
 
 use crate::waiting::{Awaited, Waiting};
 use crate::{
-    Condition, Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOption, OpenOptions,
+    Condition, Engine, EngineError, EngineInfo, EngineOption, Geometry, IoStatus, OpenOptions,
     Operation, OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
 };
 use nvpoll_nvme::{
@@ -67,7 +67,7 @@ impl Openable for SoftFunction {
         polls: true,
         moves_data: true,
         depth_max: None,
-        options: &KernelOption::OF_USERSPACE,
+        options: &EngineOption::OF_USERSPACE,
         waits: &WITHOUT_INTERRUPTS,
         writes: EngineInfo::WRITES_AND_TRIMS,
     };
@@ -92,7 +92,7 @@ impl Openable for VfioFunction {
         polls: true,
         moves_data: true,
         depth_max: None,
-        options: &KernelOption::OF_USERSPACE,
+        options: &EngineOption::OF_USERSPACE,
         waits: &WaitMode::ALL,
         writes: EngineInfo::WRITES_AND_TRIMS,
     };
@@ -117,7 +117,7 @@ impl Openable for UioFunction {
         polls: true,
         moves_data: true,
         depth_max: None,
-        options: &KernelOption::OF_USERSPACE,
+        options: &EngineOption::OF_USERSPACE,
         waits: &WITHOUT_INTERRUPTS,
         writes: EngineInfo::WRITES_AND_TRIMS,
     };
@@ -216,16 +216,16 @@ impl<F: Openable> Engine for Userspace<F> {
         let opening = Options {
             interrupts: wait.needs_interrupts(),
             quirks: options.quirks,
-            shadow_doorbells: options.kernel.shadow_doorbells,
+            shadow_doorbells: options.engine.shadow_doorbells,
             ..Options::default()
         };
         let controller = Controller::open(function, opening).map_err(failed)?;
         let mut namespace = controller.namespace(options.namespace).map_err(failed)?;
-        if options.kernel.pi == Some(ProtectionMode::Host) {
+        if options.engine.pi == Some(ProtectionMode::Host) {
             namespace = namespace.protected_by_host(controller.location()).map_err(failed)?;
         }
-        let doorbells = options.kernel.doorbell.unwrap_or_default();
-        let (sgl, unchecked) = (options.kernel.sgl, options.unchecked);
+        let doorbells = options.engine.doorbell.unwrap_or_default();
+        let (sgl, unchecked) = (options.engine.sgl, options.unchecked);
         let OpenOptions { writable, writes, .. } = *options;
         Ok(Self { controller, namespace, writable, wait, doorbells, sgl, unchecked, writes })
     }

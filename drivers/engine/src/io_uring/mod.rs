@@ -14,7 +14,7 @@ mod rings;
 use crate::block::BlockTarget;
 use crate::bounds::check_shape;
 use crate::calls;
-use crate::options::KernelOption;
+use crate::options::EngineOption;
 use crate::{
     Caution, CautionKind, Condition, Engine, EngineError, EngineInfo, Geometry, OpenOptions,
     QueueShape, Target,
@@ -46,7 +46,7 @@ impl Engine for IoUring {
         depth_max: Some(ENTRIES_MAX),
         waits: &[],
         writes: EngineInfo::WRITES,
-        options: &KernelOption::OF_KERNEL,
+        options: &EngineOption::OF_KERNEL,
     };
 
     type Queue = IoUringQueue;
@@ -60,7 +60,7 @@ impl Engine for IoUring {
         let target = BlockTarget::open(Self::INFO.name, target, options)?;
         let takes_nowait = target.buffered
             || calls::takes_nowait(&target.file, target.block_bytes, target.size_bytes);
-        let rings = Rings::new(options.kernel, target.polls(), takes_nowait);
+        let rings = Rings::new(options.engine, target.polls(), takes_nowait);
         Ok(Self { target, rings })
     }
 

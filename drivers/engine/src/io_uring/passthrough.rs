@@ -11,7 +11,7 @@ use super::{buffer_stride, depth_max};
 use crate::admin;
 use crate::block_queue::BlockQueue;
 use crate::bounds::check_shape;
-use crate::options::KernelOption;
+use crate::options::EngineOption;
 use crate::{
     Caution, Condition, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target,
 };
@@ -58,13 +58,13 @@ impl Engine for IoUringCmd {
         waits: &[],
         writes: EngineInfo::WRITES,
         options: &[
-            KernelOption::Iopoll,
-            KernelOption::HybridIopoll,
-            KernelOption::Sqpoll,
-            KernelOption::SqpollIdle,
-            KernelOption::SqpollCpu,
-            KernelOption::NoFixed,
-            KernelOption::Batch,
+            EngineOption::Iopoll,
+            EngineOption::HybridIopoll,
+            EngineOption::Sqpoll,
+            EngineOption::SqpollIdle,
+            EngineOption::SqpollCpu,
+            EngineOption::NoFixed,
+            EngineOption::Batch,
         ],
     };
 
@@ -73,7 +73,7 @@ impl Engine for IoUringCmd {
     fn available() -> Result<(), EngineError> {
         rings::available()?;
         // Entries of twice the size came with 5.19, as passthrough did.
-        let rings = Rings::new(crate::KernelOptions::default(), Ok(()), true);
+        let rings = Rings::new(crate::EngineOptions::default(), Ok(()), true);
         rings.make::<Passthrough>(1).map(drop).map_err(|error| {
             EngineError::Unavailable(format!("{error}; NVMe passthrough came with Linux 5.19"))
         })
@@ -207,7 +207,7 @@ impl IoUringCmd {
             writable: options.writable,
             command_bytes_max,
             numa_node: numa_node(path),
-            rings: Rings::new(options.kernel, polls, true),
+            rings: Rings::new(options.engine, polls, true),
             facts,
             file: Arc::new(file),
             _claim: claim,

@@ -4,7 +4,7 @@
 use super::abi::setup;
 use super::form::{Form, Plain};
 use super::ring::{Ring, Setup};
-use crate::{Caution, CautionKind, EngineError, KernelOptions};
+use crate::{Caution, CautionKind, EngineError, EngineOptions};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,7 +63,7 @@ impl Seen {
 /// An engine's rings.
 #[derive(Debug)]
 pub(super) struct Rings {
-    pub(super) options: KernelOptions,
+    pub(super) options: EngineOptions,
     /// Whether the target can be polled; if not, why.
     polls: Result<(), String>,
     /// The target takes I/O that must not wait, so that the system call which submits an I/O also
@@ -85,7 +85,7 @@ pub(super) enum Submitter {
 
 impl Rings {
     pub(super) fn new(
-        options: KernelOptions,
+        options: EngineOptions,
         polls: Result<(), String>,
         takes_nowait: bool,
     ) -> Self {
@@ -219,11 +219,11 @@ impl Rings {
 /// # Errors
 /// Why not, and what to do.
 pub(super) fn available() -> Result<(), EngineError> {
-    Rings::new(KernelOptions::default(), Ok(()), true).make::<Plain>(1).map(drop)
+    Rings::new(EngineOptions::default(), Ok(()), true).make::<Plain>(1).map(drop)
 }
 
 /// Why there is no ring, and what to do.
-fn explain(error: &io::Error, options: &KernelOptions) -> EngineError {
+fn explain(error: &io::Error, options: &EngineOptions) -> EngineError {
     let reason = match error.raw_os_error() {
         Some(libc::ENOSYS) => {
             "this kernel has none, or a seccomp filter hides it; use a kernel of \
@@ -367,7 +367,7 @@ mod tests {
             (libc::ENOMEM, "RLIMIT_MEMLOCK"),
             (libc::EMFILE, "ulimit -n"),
         ] {
-            let error = explain(&io::Error::from_raw_os_error(errno), &KernelOptions::default());
+            let error = explain(&io::Error::from_raw_os_error(errno), &EngineOptions::default());
             assert!(matches!(error, EngineError::Unavailable(_)));
             assert!(error.to_string().contains(word), "{error}");
         }

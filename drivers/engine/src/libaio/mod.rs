@@ -10,9 +10,9 @@ mod context;
 use crate::block::BlockTarget;
 use crate::bounds::{Bounds, check_shape};
 use crate::cookie::stray;
-use crate::options::KernelOption;
+use crate::options::EngineOption;
 use crate::{
-    Caution, Condition, Engine, EngineError, EngineInfo, Geometry, IoStatus, KernelOptions,
+    Caution, Condition, Engine, EngineError, EngineInfo, EngineOptions, Geometry, IoStatus,
     OpenOptions, Operation, OperationKind, Queue, QueueShape, Tag, Target, Wait,
 };
 use context::{Block, Context, Event, IDLE, op};
@@ -46,7 +46,7 @@ const READS_BY_CALL: u8 = 2;
 #[derive(Debug)]
 pub struct Libaio {
     target: BlockTarget,
-    options: KernelOptions,
+    options: EngineOptions,
     /// [`READS_RING`], [`READS_BY_CALL`], both or none yet.
     reads: AtomicU8,
 }
@@ -62,7 +62,7 @@ impl Engine for Libaio {
         depth_max: Some(DEPTH_MAX),
         waits: &[],
         writes: EngineInfo::WRITES,
-        options: &[KernelOption::Batch, KernelOption::Buffered],
+        options: &[EngineOption::Batch, EngineOption::Buffered],
     };
 
     type Queue = LibaioQueue;
@@ -76,7 +76,7 @@ impl Engine for Libaio {
     fn open(target: &Target, options: &OpenOptions) -> Result<Self, EngineError> {
         Self::available()?;
         let target = BlockTarget::open(Self::INFO.name, target, options)?;
-        Ok(Self { target, options: options.kernel, reads: AtomicU8::new(0) })
+        Ok(Self { target, options: options.engine, reads: AtomicU8::new(0) })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -210,7 +210,7 @@ impl LibaioQueue {
         target: &BlockTarget,
         shape: QueueShape,
         geometry: &Geometry,
-        options: KernelOptions,
+        options: EngineOptions,
     ) -> Result<Self, EngineError> {
         let depth = shape.depth as usize;
         let stride = buffer_stride(shape.io_bytes);

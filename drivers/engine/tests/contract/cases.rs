@@ -18,7 +18,7 @@
 
 use crate::system;
 use nvpoll_engine::{
-    Engine, EngineChoice, EngineKind, KernelOptions, Target, TransportOptions, Visitor,
+    Engine, EngineChoice, EngineKind, EngineOptions, Target, TransportOptions, Visitor,
 };
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ pub struct Case {
     /// What was written can be read.
     pub keeps_data: bool,
     /// How a kernel engine runs.
-    pub options: KernelOptions,
+    pub options: EngineOptions,
     /// Tests that run side by side may not share it.
     is_shared: bool,
     /// What keeps the target there.
@@ -62,7 +62,7 @@ impl Case {
             name,
             target,
             keeps_data,
-            options: KernelOptions::default(),
+            options: EngineOptions::default(),
             is_shared: false,
             _keeper: Box::new(()),
         }

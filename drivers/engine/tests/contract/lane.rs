@@ -20,7 +20,7 @@ pub fn open_as<E: Engine>(case: &Case, writable: bool) -> E {
     let options = OpenOptions {
         writable,
         transport: crate::cases::transport(),
-        kernel: case.options,
+        engine: case.options,
         ..OpenOptions::default()
     };
     E::open(&case.target, &options).unwrap_or_else(|error| panic!("{}: {error}", case.name))
