@@ -48,6 +48,22 @@ fn waiting_and_filling_is_no_work_of_the_harness() {
     }
 }
 
+/// The engine that moves nothing has 16 TiB, and a job's ranges and zones may be anywhere.
+#[test]
+fn a_range_that_it_does_not_have_is_no_reason_to_fail() {
+    let ranges: [&[&str]; 3] = [
+        &["soft:size=40t,backing=null", "--offset", "20t", "--size", "10t"],
+        &["soft:size=40t,backing=null", "--numjobs", "2", "--offset-increment", "18t"],
+        &["soft:size=40t,backing=null", "--random-distribution", "zoned_abs:50/20t:50/20t"],
+    ];
+    for arguments in ranges {
+        let row = row(arguments);
+        assert_eq!(row["errors"], 0, "{arguments:?}");
+        let is_known = row["harness_ns_per_io"].is_object();
+        assert_eq!(is_known, !arguments.contains(&"--random-distribution"), "{arguments:?}");
+    }
+}
+
 #[test]
 fn of_the_engine_that_moves_nothing_the_row_itself_is_it() {
     let row = row(&["null"]);

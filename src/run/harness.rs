@@ -7,6 +7,7 @@
 
 use super::{Job, Measurement, Timing};
 use crate::workload::Workload;
+use crate::workload::units::Amount;
 use nvpoll_engine::{EngineError, Target};
 use serde::{Deserialize, Serialize};
 
@@ -51,11 +52,15 @@ pub(super) fn measure(
     Ok(batched.zip(one_by_one).map(|(batched, one_by_one)| HarnessNs { batched, one_by_one }))
 }
 
-/// `workload` by one worker as fast as it goes, without what needs a target that keeps data.
+/// `workload` by one worker as fast as it goes, without what needs a target that keeps data, and anywhere:
+/// the engine's target may be smaller than the drive that a range was named for.
 fn unpaced(workload: &Workload, iodepth: u32) -> Workload {
     Workload {
         iodepth,
         numjobs: 1,
+        offset: Amount::default(),
+        size: None,
+        offset_increment: Amount::default(),
         rate_iops: None,
         thinktime_us: 0,
         fsync: 0,

@@ -120,7 +120,7 @@ impl Session<'_> {
             self.precondition(columns, hands, observer)?;
         }
         for round in 1..=self.plan.rounds {
-            self.harness(round, columns, observer)?;
+            self.harness(round, columns, observer);
             for index in self.plan.order(round) {
                 let Some(column) = columns.get(index) else { continue };
                 if self.control.is_stopped() {
@@ -134,26 +134,28 @@ impl Session<'_> {
     }
 
     /// Measures the harness itself with each workload, for the round that begins.
-    fn harness(
-        &mut self,
-        round: u32,
-        columns: &[Column],
-        observer: &mut dyn Observer,
-    ) -> Result<(), Failure> {
+    fn harness(&mut self, round: u32, columns: &[Column], observer: &mut dyn Observer) {
         self.harness.clear();
         // Of the engine that moves nothing, the row itself is it.
         let measured = |column: &&Column| column.kind.info().moves_data;
-        let Some(column) = columns.iter().find(measured) else { return Ok(()) };
+        let Some(column) = columns.iter().find(measured) else { return };
         observer.doing(&format!("round {round}: measuring the harness itself"));
         for workload in &self.plan.workloads {
             let like = self.job(column, &[], &[], workload);
             let run =
                 &mut |job: &Job<'_>| measure(EngineKind::Null, job, self.control, &mut |_| {});
-            if let Some(cost) = harness::measure(workload, &like, run)? {
-                self.harness.insert(workload.name.clone(), cost);
+            match harness::measure(workload, &like, run) {
+                Ok(Some(cost)) => {
+                    self.harness.insert(workload.name.clone(), cost);
+                }
+                Ok(None) => {}
+                // What was asked for is measured all the same.
+                Err(error) => observer.warn(&format!(
+                    "the harness's own cost is not known for {}: {error}",
+                    workload.name
+                )),
             }
         }
-        Ok(())
     }
 
     /// By the first stack of each list of targets.
