@@ -30,21 +30,12 @@ fn a_pass_costs_more_where_it_brings_one_io() {
     assert_eq!(batched, one_by_one, "one pass at a depth of 1 is the other");
 }
 
-/// An open load of 1,000 a second waits for 1 ms an I/O, and a think time of 1 ms likewise; a write fills no
-/// buffer that nothing is read from.
+/// An open load of 1,000 a second waits for 1 ms an I/O, and a think time of 1 ms likewise.
 #[test]
-fn waiting_and_filling_is_no_work_of_the_harness() {
-    let paced: [&[&str]; 3] = [
-        &["soft", "--rate-iops", "1000"],
-        &["soft", "--thinktime", "1ms"],
-        &["soft:size=64m", "--rw", "randwrite", "--bs", "1m", "--iodepth", "16"],
-    ];
-    for arguments in paced {
-        let [batched, one_by_one] = harness_ns(&row(arguments));
-        assert!(
-            batched < 100_000.0 && one_by_one < 100_000.0,
-            "{arguments:?}: {batched} {one_by_one}"
-        );
+fn waiting_is_no_work_of_the_harness() {
+    for paced in [["--rate-iops", "1000"], ["--thinktime", "1ms"]] {
+        let costs = harness_ns(&row(&[&["soft"], &paced[..]].concat()));
+        assert!(costs.iter().all(|ns| *ns < 100_000.0), "{paced:?}: {costs:?}");
     }
 }
 
