@@ -8,7 +8,7 @@ use crate::workload::{BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTimi
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
     DoorbellMode, EngineChoice, EngineOptions, IommuInterface, NumaPolicy, ProtectionMode, Quirks,
-    TransportOptions, WaitMode,
+    SecureErase, TransportOptions, WaitMode,
 };
 use nvpoll_host::UserDriver;
 use std::path::PathBuf;
@@ -44,6 +44,10 @@ pub enum Command {
     Unbind(UnbindArgs),
     /// What a controller and its namespaces say of themselves
     Identify(IdentifyArgs),
+    /// Another LBA format or protection information for a namespace; everything on it is lost
+    ///
+    /// The drive is taken from the kernel for it, where that has it, and given back.
+    Format(FormatArgs),
     /// One workload on one engine
     Run(RunArgs),
     /// The main job: several engines on the same drives, one table
@@ -149,6 +153,41 @@ pub struct IdentifyArgs {
     /// One JSON document instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// `nvpoll format`
+#[derive(Debug, Args)]
+pub struct FormatArgs {
+    /// A drive or one of its namespaces: PCI address, device node or by-id link; soft[:options]
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+    /// Bytes of a logical block; of several such formats the best (RP)
+    #[arg(long, value_name = "SIZE", value_parser = block_size, conflicts_with = "lbaf")]
+    pub block_size: Option<u32>,
+    /// Bytes of metadata that each block has beside its data [default: 0, or 8 with --pi]
+    #[arg(long, value_name = "BYTES", requires = "block_size")]
+    pub ms: Option<u16>,
+    /// The LBA format's index, as `identify` lists them [default: the one that it has]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63))]
+    pub lbaf: Option<u8>,
+    /// Metadata stands behind each block's data in one buffer [default: in memory of its own]
+    #[arg(long)]
+    pub extended: bool,
+    /// Type of protection information [default: 0, none]
+    #[arg(long, value_name = "TYPE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub pi: u8,
+    /// Protection information is the metadata's first bytes, not its last
+    #[arg(long)]
+    pub pil: bool,
+    /// What is done with the data that was there: none, user-data, cryptographic
+    #[arg(long, value_name = "HOW", default_value_t = SecureErase::None)]
+    pub ses: SecureErase,
+    /// Leave: the drive's serial number
+    #[arg(long, value_name = "SERIAL")]
+    pub destroy_data: Vec<String>,
+    /// How the drive is reached.
+    #[command(flatten)]
+    pub transport: TransportArgs,
 }
 
 /// `nvpoll run`

@@ -270,7 +270,13 @@ fn check(host: &Host, plan: &Plan, columns: &[Column], common: &CommonArgs) -> R
             }
         }
         let opening = plan.transport.to_look();
-        preflight::check_writes(host, &subjects, &common.destroy_data, &opening)?;
+        preflight::check_writes(
+            host,
+            &subjects,
+            &common.destroy_data,
+            &opening,
+            "this workload writes",
+        )?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod asked;
 mod doctor;
 #[cfg_attr(windows, path = "disks.rs")]
 mod drives;
+mod format;
 mod identify;
 mod measure;
 mod out;
@@ -33,6 +34,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Compare(args) => measure::compare(&args),
         Command::Rerun(args) => rerun::rerun(&args),
         Command::Report(args) => report::report(&args),
+        Command::Format(args) => format::format(&args),
         Command::Identify(args) => identify::identify(&args),
         Command::List(args) => drives::list(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -12,7 +12,7 @@ use nvpoll_spec::PciAddress;
 /// block device or a file by the name that was typed). Soft drives and files that this process made
 /// need no leave.
 ///
-/// A bound drive is opened, as `opening` says, and read through the userspace driver for that.
+/// `deed` says what is to be done with them, as a clause. A bound drive is opened, as `opening` says, and read through the userspace driver for that.
 ///
 /// # Errors
 /// [`Failure`] refused, with the evidence: what uses it, why it could not be examined, or what would
@@ -22,6 +22,7 @@ pub fn check_writes(
     subjects: &[(EngineKind, &Subject)],
     destroy_data: &[String],
     opening: &OpenOptions,
+    deed: &str,
 ) -> Result<(), Failure> {
     for (kind, subject) in subjects {
         if matches!(&subject.what, What::Soft(_) | What::Null | What::File { is_scratch: true, .. })
@@ -30,9 +31,9 @@ pub fn check_writes(
         }
         host.may_write(&subject.name, &host.resolve(&subject.name)?)?;
         let contents =
-            examine(host, *kind, subject, opening).map_err(|why| unseen(subject, &why))?;
+            examine(host, *kind, subject, opening).map_err(|why| unseen(subject, &why, deed))?;
         let (identity, kind) = match &subject.what {
-            What::Drive { drive, .. } => drive_identity(host, drive, &contents)?,
+            What::Drive { drive, .. } => drive_identity(host, drive, &contents, deed)?,
             _ => (subject.name.clone(), "name"),
         };
         if destroy_data.contains(&identity) {
@@ -48,17 +49,17 @@ pub fn check_writes(
         };
         let name = &subject.name;
         return Err(Failure::refused(format!(
-            "{name}: this workload writes, and {lost}; to allow it, name the target by its {kind}: --destroy-data {identity}{given}"
+            "{name}: {deed}, and {lost}; to allow it, name the target by its {kind}: --destroy-data {identity}{given}"
         )));
     }
     Ok(())
 }
 
 /// What cannot be seen may be anything: no flag allows to write over it.
-fn unseen(subject: &Subject, why: &str) -> Failure {
+fn unseen(subject: &Subject, why: &str, deed: &str) -> Failure {
     let name = &subject.name;
     Failure::refused(format!(
-        "{name}: this workload writes, and what lies on it could not be examined: {why}; it counts as in use, and is not written"
+        "{name}: {deed}, and what lies on it could not be examined: {why}; it counts as in use, and is not written"
     ))
 }
 
@@ -68,6 +69,7 @@ fn drive_identity(
     host: &Host,
     drive: &Drive,
     contents: &Contents,
+    deed: &str,
 ) -> Result<(String, &'static str), Failure> {
     let address = drive.address;
     let serial = match (&contents.serial, &drive.serial) {
@@ -82,7 +84,7 @@ fn drive_identity(
     };
     if serial.is_empty() {
         return Err(Failure::refused(format!(
-            "{address}: this workload writes, and the drive's serial number is not known, so that nobody can name it; give the drive to the kernel (`nvpoll unbind {address} --to nvme`) and let nvpoll bind it"
+            "{address}: {deed}, and the drive's serial number is not known, so that nobody can name it; give the drive to the kernel (`nvpoll unbind {address} --to nvme`) and let nvpoll bind it"
         )));
     }
     let all = host.drives()?.into_iter();

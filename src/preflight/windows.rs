@@ -191,7 +191,8 @@ fn below_of(disk: Disk) -> Below {
 }
 
 /// Checks that every target may be written: nothing uses it, which could be told of everything, and
-/// `destroy_data` names it (a disk by its serial number, a file by the name that was typed).
+/// `destroy_data` names it (a disk by its serial number, a file by the name that was typed). Workloads alone
+/// write here.
 ///
 /// # Errors
 /// Refused, with the evidence and how to allow it.
@@ -200,6 +201,7 @@ pub fn check_writes(
     subjects: &[(EngineKind, &Subject)],
     destroy_data: &[String],
     _opening: &OpenOptions,
+    _deed: &str,
 ) -> Result<(), Failure> {
     subjects.iter().try_for_each(|(_, subject)| may_write(&Win32, subject, destroy_data))
 }

@@ -73,3 +73,48 @@ fn the_rarer_commands_do_what_they_say() {
         "checked: eight commands and the write cache on blocks of 512 and 4096 bytes, an event, identify through both drivers"
     );
 }
+
+/// Blocks of 512 bytes become 4096, with protection information, and 512 again; the kernel sees each.
+#[test]
+fn a_namespace_is_formatted_with_leave_and_comes_back() {
+    let lab = Lab::new().drive("serial=D0,size=64M").drive("serial=D1,size=64M");
+    let ran = lab.sh(
+        "n=$(drive D0 node); a=$(drive D0 address)
+         lba() { cat /sys/class/block/$(basename $(drive D0 node))/queue/logical_block_size; }
+         nvpoll run $n --engine psync --rw write --bs 4k --number-ios 16 --destroy-data D0 > /dev/null
+         s=0; nvpoll format $n --block-size 4k || s=$?; echo \"no leave $s $(lba)\"
+         s=0; nvpoll format $n --block-size 4k --destroy-data D1 || s=$?; echo \"another $s $(lba)\"
+         s=0; nvpoll format $n --lbaf 60 --destroy-data D0 || s=$?; echo \"no such $s $(lba) $(drive D0 driver)\"
+         s=0; nvpoll format $n --block-size 8k --destroy-data D0 || s=$?; echo \"no blocks $s $(lba)\"
+         mke2fs -q $(drive D1 node); mkdir -p /mnt; mount $(drive D1 node) /mnt
+         s=0; nvpoll format $(drive D1 node) --block-size 4k --destroy-data D1 || s=$?; echo \"mounted $s\"; umount /mnt
+         nvpoll format $n --block-size 4k --destroy-data D0; echo \"now $(lba) $(drive D0 driver)\"
+         nvpoll run $(drive D0 node) --engine psync --rw write --bs 4k --number-ios 16 --verify --destroy-data D0 > /dev/null
+         nvpoll bind $a; nvpoll format $a --block-size 4k --pi 1 --ses user-data --destroy-data D0
+         nvpoll run $a --rw write --bs 4k --number-ios 64 --verify --destroy-data D0 > /dev/null
+         nvpoll identify $a | grep -E 'in use|protection information'
+         nvpoll format $a --block-size 512 --destroy-data D0; nvpoll unbind --all; echo \"again $(lba) $(drive D0 driver)\"
+         cmp -n 65536 $(drive D0 node) /dev/zero && echo erased",
+    );
+    ran.is_fine();
+    let said = |words: &str| {
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(all.contains(words), "{words:?} was not said");
+    };
+    said("no leave 3 512");
+    said("formatting erases, and its data would be lost (no known signature is on it)");
+    said("another 3 512");
+    said("no such 2 512 nvme");
+    said("there is no LBA format 60");
+    said("no blocks 2 512");
+    said("has no such LBA format; it has 0: 2^9+0 bytes");
+    said("mounted 3");
+    said("16384 blocks of 4096 bytes (64m)");
+    said("now 4096 nvme");
+    said("type 1");
+    said("again 512 nvme");
+    said("erased");
+    println!(
+        "checked: 512 to 4096 to 4096 with protection information to 512, six refusals, both drivers before"
+    );
+}

@@ -4,12 +4,10 @@ mod optional;
 
 pub(crate) use optional::Transitions;
 
+use crate::controllers::{ControllerVisitor, with_controller};
 use crate::{EngineError, OpenOptions, Target};
-use nvpoll_nvme::{Controller, KnownQuirk, NvmeError, Options, Quirks};
-use nvpoll_pci::soft::SoftFunction;
-use nvpoll_pci::{Function, PciError};
-#[cfg(target_os = "linux")]
-use nvpoll_pci::{uio::UioFunction, vfio::VfioFunction};
+use nvpoll_nvme::{Controller, KnownQuirk, NvmeError};
+use nvpoll_pci::Function;
 use nvpoll_spec::{
     ControllerIdentity, ErrorLogEntry, FeatureId, FirmwareLog, NamespaceIdentity, SmartLog,
     Version, ascii_field,
@@ -67,34 +65,27 @@ const NAMESPACES_SHOWN: usize = 64;
 /// # Errors
 /// When it cannot be opened, or does not answer.
 pub fn inspect(target: &Target, options: &OpenOptions) -> Result<Inspection, EngineError> {
-    let failed = |error: PciError| EngineError::Failed(error.to_string());
     let pages = match target {
-        Target::Soft(soft) => read(SoftFunction::open(soft).map_err(failed)?, options.quirks)?,
-        #[cfg(target_os = "linux")]
-        Target::Pci(address) => match nvpoll_pci::driver_of(*address).as_deref() {
-            Some("uio_pci_generic") => read(
-                UioFunction::open(*address, options.transport).map_err(failed)?,
-                options.quirks,
-            )?,
-            _ => {
-                let function = VfioFunction::open(*address, options.transport).map_err(failed)?;
-                read(function, options.quirks)?
-            }
-        },
         #[cfg(target_os = "linux")]
         Target::Path(path) => crate::admin::read(path)?,
-        other => {
-            return Err(EngineError::Usage(format!("{other} has no NVMe controller to identify")));
-        }
+        other => with_controller(other, options, Reading)?,
     };
     Ok(describe(&pages))
 }
 
 /// Reads all pages through the userspace driver.
-fn read<F: Function>(function: F, quirks: Option<Quirks>) -> Result<Pages, EngineError> {
+struct Reading;
+
+impl ControllerVisitor for Reading {
+    type Output = Pages;
+
+    fn visit<F: Function>(self, controller: &Controller<F>) -> Result<Pages, EngineError> {
+        read(controller)
+    }
+}
+
+fn read<F: Function>(controller: &Controller<F>) -> Result<Pages, EngineError> {
     let failed = |error: NvmeError| EngineError::Failed(error.to_string());
-    let opening = Options { quirks, ..Options::default() };
-    let controller = Controller::open(function, opening).map_err(failed)?;
     let capabilities = controller.capabilities();
     let (page_min, page_max) = capabilities.page_bytes();
     let mut namespaces = Vec::new();
@@ -124,7 +115,7 @@ fn read<F: Function>(function: F, quirks: Option<Quirks>) -> Result<Pages, Engin
             ("CAP.CMBS (controller memory)", yes(capabilities.controller_memory())),
             ("offered, and not used here", optional::unused(capabilities, controller.identity())),
             ("I/O queue pairs granted", controller.queues_max().to_string()),
-            ("quirks", quirks_of(&controller)),
+            ("quirks", quirks_of(controller)),
         ],
         controller: Box::new(*controller.identity()),
         namespaces,
@@ -237,12 +228,7 @@ fn namespace_section(nsid: u32, page: &NamespaceIdentity, refusal: Option<&str>)
         if format.data_log2 == 0 {
             continue;
         }
-        let in_use =
-            if Some(*format) == page.format_in_use() && index == usize::from(page.format & 0xf) {
-                ", in use"
-            } else {
-                ""
-            };
+        let in_use = if page.format_index() == Some(index) { ", in use" } else { "" };
         facts.push((
             format!("LBA format {index}"),
             format!(

@@ -20,7 +20,9 @@ mod bounds;
 #[cfg(target_os = "linux")]
 mod calls;
 mod condition;
+mod controllers;
 mod cookie;
+pub mod format;
 pub mod inspect;
 #[cfg(target_os = "linux")]
 pub mod io_uring;
@@ -38,7 +40,7 @@ pub mod windows;
 
 pub use condition::{Condition, Health};
 pub use kinds::{EngineKind, UnknownEngine, Visitor};
-pub use nvpoll_nvme::{DoorbellMode, ProtectionMode, Quirks, WriteMode};
+pub use nvpoll_nvme::{DoorbellMode, FormatWish, ProtectionMode, Quirks, SecureErase, WriteMode};
 pub use nvpoll_pci::soft::SoftOptions;
 pub use nvpoll_pci::{IommuInterface, NumaPolicy, TransportOptions, WaitMode};
 pub use options::{BadEngine, EngineChoice, EngineOption, EngineOptions};

@@ -108,8 +108,23 @@ impl<F: Function> AdminQueue<F> {
         &mut self,
         function: &F,
         command: &str,
+        entry: SubmissionEntry,
+        moves_data: bool,
+    ) -> Result<CompletionEntry, NvmeError> {
+        self.submit_within(function, command, entry, moves_data, self.wait_max)
+    }
+
+    /// [`submit`](Self::submit), with a bound on the wait of its own.
+    ///
+    /// # Errors
+    /// As of that.
+    pub fn submit_within(
+        &mut self,
+        function: &F,
+        command: &str,
         mut entry: SubmissionEntry,
         moves_data: bool,
+        wait_max: Duration,
     ) -> Result<CompletionEntry, NvmeError> {
         let location = function.location();
         if self.dead {
@@ -126,7 +141,7 @@ impl<F: Function> AdminQueue<F> {
         self.submissions.push(entry.to_words());
         self.tail.ring(self.submissions.tail());
         self.dead = true;
-        let completion = self.wait(function)?;
+        let completion = self.wait(function, wait_max)?;
         self.dead = false;
         let status = completion.status();
         if status.is_success() {
@@ -200,7 +215,7 @@ impl<F: Function> AdminQueue<F> {
         self.data.clear();
     }
 
-    fn wait(&mut self, function: &F) -> Result<CompletionEntry, NvmeError> {
+    fn wait(&mut self, function: &F, wait_max: Duration) -> Result<CompletionEntry, NvmeError> {
         const WHAT: &str = "completion of an admin command";
         let location = || function.location().to_owned();
         let start = Instant::now();
@@ -228,7 +243,7 @@ impl<F: Function> AdminQueue<F> {
             if now - looked >= HEALTH_EVERY {
                 looked = now;
                 let status = wait::check(function.registers(), function.location(), WHAT, true)?;
-                if now - start > self.wait_max {
+                if now - start > wait_max {
                     let (waited, csts) = (now - start, status.into_bits());
                     return Err(NvmeError::Timeout {
                         location: location(),

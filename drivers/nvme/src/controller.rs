@@ -396,6 +396,21 @@ impl<F: Function> Controller<F> {
         lock(&self.admin).submit(&self.function, command, entry, moves_data)
     }
 
+    /// The same without data, with a bound on the wait of its own.
+    pub(crate) fn admin_command_within(
+        &self,
+        command: &str,
+        entry: SubmissionEntry,
+        wait_max: Duration,
+    ) -> Result<CompletionEntry, NvmeError> {
+        lock(&self.admin).submit_within(&self.function, command, entry, false, wait_max)
+    }
+
+    /// Whether a queue pair exists, or the device may still know of one.
+    pub(crate) fn has_queues(&self) -> bool {
+        !lock(&self.used).is_empty()
+    }
+
     /// Sends a command that fills the data page and reads it as `T`.
     pub(crate) fn read_page<T: FromBytes>(
         &self,

@@ -37,7 +37,7 @@ mod shadow;
 mod slots;
 mod wait;
 
-pub use commands::{Apst, Commands};
+pub use commands::{Apst, Commands, FormatWish, SecureErase};
 pub use controller::{Controller, Options};
 pub use error::{NvmeError, ProtocolError};
 pub use metadata::{Metadata, MetadataPlace};
@@ -57,6 +57,8 @@ pub mod limits {
     /// Longest wait for a command that is sent by itself ([`Commands`](crate::Commands)); a
     /// deallocation of a whole drive takes its time.
     pub const COMMAND_WAIT: Duration = Duration::from_secs(60);
+    /// Longest wait for Format NVM, which may erase a whole drive: as nvme-cli's.
+    pub const FORMAT_WAIT: Duration = Duration::from_secs(600);
     /// Asynchronous Event Requests that are held by the controller at a time.
     pub const EVENTS_ASKED: u16 = 4;
     /// Entries in each admin queue.

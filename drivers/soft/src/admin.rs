@@ -68,6 +68,7 @@ impl Device {
             AdminOpcode::GET_FEATURES => self.get_feature(shared, entry),
             AdminOpcode::SET_FEATURES => self.set_feature(shared, entry),
             AdminOpcode::GET_LOG_PAGE => self.get_log(shared, entry),
+            AdminOpcode::FORMAT => self.format(shared, entry),
             AdminOpcode::ABORT => Ok(self.abort_command(shared, entry)),
             AdminOpcode::DOORBELL_BUFFER_CONFIG if shared.options.shadow => {
                 self.doorbell_buffer_config(shared, entry)

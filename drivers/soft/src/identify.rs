@@ -88,7 +88,7 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
     id.namespaces = NSID;
     // Neither of the two where they would have to move metadata.
     let is_plain = options.metadata.bytes == 0;
-    let admin = OptionalAdminCommands::new().with_doorbell_buffer(options.shadow);
+    let admin = OptionalAdminCommands::new().with_format(true).with_doorbell_buffer(options.shadow);
     id.admin_commands = admin.into_bits();
     id.nvm_commands = OptionalCommands::new()
         .with_compare(is_plain)

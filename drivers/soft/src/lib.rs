@@ -19,7 +19,7 @@
 //! One namespace of one LBA format; where its blocks have metadata there is neither Compare nor Copy.
 //! No interrupts (a
 //! completion queue may ask for one and never gets it), no SGLs but a data block, no fused commands,
-//! no Format, firmware download, namespace management or reservations. Arbitration is plain round
+//! no Format to another LBA format, no firmware download, namespace management or reservations. Arbitration is plain round
 //! robin, and features that only tune real hardware are kept and given back. Of SMART the counters
 //! of data, commands and errors are real, the temperature is a constant, and busy time stays zero.
 //!
@@ -41,6 +41,7 @@ mod device;
 mod events;
 mod fault;
 mod features;
+mod format;
 mod identify;
 mod iommu;
 mod lifecycle;

@@ -6,8 +6,8 @@ use common::*;
 use nvpoll_mem::Doorbell;
 use nvpoll_soft::SoftController;
 use nvpoll_spec::{
-    Admin, AdminOpcode, Cns, ControllerIdentity, FeatureId, LogId, NSID_ALL, NamespaceIdentity,
-    NvmOpcode, SmartLog, Status, SubmissionEntry, ascii_field,
+    Admin, AdminOpcode, Cns, ControllerIdentity, FeatureId, FormatSettings, LogId, NSID_ALL,
+    NamespaceIdentity, NvmOpcode, SmartLog, Status, SubmissionEntry, ascii_field,
 };
 use zerocopy::FromBytes;
 
@@ -45,7 +45,7 @@ fn identify_controller() {
     assert_eq!(id.version().to_string(), "1.4");
     assert_eq!((id.sq_entry_log2, id.cq_entry_log2), (0x66, 0x44));
     assert_eq!((id.namespaces, id.nvm_commands, id.write_cache & 1, id.sgl), (1, 0x18d, 1, 2));
-    assert_eq!((id.async_requests_z, id.error_entries_z, id.admin_commands), (3, 63, 0));
+    assert_eq!((id.async_requests_z, id.error_entries_z, id.admin_commands), (3, 63, 1 << 1));
     let nqn = ascii_field(&id.subsystem_nqn).unwrap();
     assert!(nqn.starts_with("nqn.2014-08.org.nvmexpress:uuid:"), "{nqn}");
     assert_eq!(nqn.len(), 32 + 36, "{nqn}");
@@ -106,7 +106,7 @@ fn identify_refuses() {
 #[test]
 fn unknown_commands_are_invalid_opcodes() {
     let mut host = host("");
-    for opcode in [0x03, 0x0d, 0x10, AdminOpcode::FORMAT.0, 0x84, 0xc0, 0xff] {
+    for opcode in [0x03, 0x0d, 0x10, 0x84, 0xc0, 0xff] {
         let entry = SubmissionEntry { opcode, ..SubmissionEntry::default() };
         assert_status(&mut host, entry, Status::INVALID_OPCODE);
     }
@@ -376,4 +376,27 @@ fn a_temperature_event_comes_when_it_was_asked_for() {
     assert_eq!(event.result, 0x0002_0101);
     assert_ok(host.admin.run(threshold(400)));
     assert_eq!(smart(&mut host).critical_warning, 0);
+}
+
+#[test]
+fn format_takes_what_there_is_and_nothing_else() {
+    for (options, right) in [
+        ("", FormatSettings::new()),
+        ("ms=8,pi=2", FormatSettings::new().with_protection(2)),
+        ("ms=16,mset=1", FormatSettings::new().with_metadata_interleaved(true)),
+    ] {
+        let mut host = host(options);
+        let erase = right.with_secure_erase(1);
+        assert_ok(host.admin.run(Admin::format(1, right)));
+        assert_ok(host.admin.run(Admin::format(NSID_ALL, erase)));
+        for (wrong, status) in [
+            (right.with_format(1), Status::INVALID_FORMAT),
+            (right.with_format(16), Status::INVALID_FORMAT),
+            (right.with_protection(right.protection() ^ 1), Status::INVALID_FORMAT),
+            (right.with_secure_erase(2), Status::INVALID_FIELD),
+        ] {
+            assert_status(&mut host, Admin::format(1, wrong), status);
+        }
+        assert_status(&mut host, Admin::format(2, right), Status::INVALID_NAMESPACE);
+    }
 }

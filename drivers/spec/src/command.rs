@@ -1,6 +1,7 @@
 //! Submission queue entries, opcodes and the codes that stand in them (§4.2, §5, §6).
 
 use crate::open::open_enum;
+use bitfield_struct::bitfield;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 open_enum! {
@@ -211,6 +212,42 @@ pub const fn queue_sizes(low: u16, high: u16) -> u32 {
     low as u32 | (high as u32) << 16
 }
 
+/// CDW10 of Format NVM (§5.23, Figure 328; LBAFU from 2.0 on).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct FormatSettings {
+    /// LBAF: the format's index, bits 3:0 of it.
+    #[bits(4)]
+    pub format_low: u8,
+    /// MSET: metadata crosses the bus behind each block's data.
+    pub metadata_interleaved: bool,
+    /// PI: type of protection information, 0 to 3; 0 is none.
+    #[bits(3)]
+    pub protection: u8,
+    /// PIL: protection information is the metadata's first bytes, not its last.
+    pub protection_first: bool,
+    /// SES: 0 no secure erase, 1 of user data, 2 cryptographic.
+    #[bits(3)]
+    pub secure_erase: u8,
+    /// LBAFU: bits 5:4 of the format's index.
+    #[bits(2)]
+    pub format_high: u8,
+    #[bits(18)]
+    __: u32,
+}
+
+impl FormatSettings {
+    /// The format with this index, 0 to 63.
+    pub const fn with_format(self, index: u8) -> Self {
+        self.with_format_low(index & 0xf).with_format_high(index >> 4 & 3)
+    }
+
+    /// The format's index.
+    pub const fn format(self) -> u8 {
+        self.format_low() | self.format_high() << 4
+    }
+}
+
 /// Builders for the admin commands that nvpoll sends; data addresses and CID are left zero.
 pub struct Admin;
 
@@ -304,6 +341,13 @@ impl Admin {
         entry
     }
 
+    /// Format NVM (§5.23): what is on the namespace is lost.
+    pub const fn format(nsid: u32, settings: FormatSettings) -> SubmissionEntry {
+        let mut entry = SubmissionEntry::zeroed(AdminOpcode::FORMAT.0, nsid);
+        entry.cdw10 = settings.into_bits();
+        entry
+    }
+
     /// Delete I/O Completion Queue (§5.5).
     pub const fn delete_cq(qid: u16) -> SubmissionEntry {
         let mut entry = SubmissionEntry::zeroed(AdminOpcode::DELETE_CQ.0, 0);
@@ -346,6 +390,20 @@ mod tests {
         assert_eq!((sq.opcode, sq.prp1, sq.cdw10, sq.cdw11), (1, 0x9000, 0x00ff_0002, 0x0002_0001));
         assert_eq!(Admin::delete_sq(9).cdw10, 9);
         assert_eq!(Admin::delete_cq(9).opcode, 4);
+    }
+
+    #[test]
+    fn format_settings() {
+        let settings = FormatSettings::new()
+            .with_format(0x25)
+            .with_metadata_interleaved(true)
+            .with_protection(3)
+            .with_protection_first(true)
+            .with_secure_erase(2);
+        let entry = Admin::format(7, settings);
+        assert_eq!((entry.opcode, entry.nsid), (0x80, 7));
+        assert_eq!(entry.cdw10, 5 | 1 << 4 | 3 << 5 | 1 << 8 | 2 << 9 | 2 << 12);
+        assert_eq!(FormatSettings::from_bits(entry.cdw10).format(), 0x25);
     }
 
     #[test]

@@ -35,7 +35,8 @@ mod status;
 
 pub use address::{CLASS_NVME, ParseAddressError, PciAddress};
 pub use command::{
-    Admin, AdminOpcode, Cns, FeatureId, LogId, NvmOpcode, SubmissionEntry, queue_sizes,
+    Admin, AdminOpcode, Cns, FeatureId, FormatSettings, LogId, NvmOpcode, SubmissionEntry,
+    queue_sizes,
 };
 pub use completion::CompletionEntry;
 pub use event::{AsyncEvent, AsyncEventType};

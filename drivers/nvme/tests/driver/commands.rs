@@ -2,7 +2,7 @@
 
 use crate::fake::{Character, Fake};
 use crate::support::*;
-use nvpoll_nvme::{Commands, Controller, NvmeError, Options};
+use nvpoll_nvme::{Commands, Controller, FormatWish, NvmeError, Options, SecureErase};
 use nvpoll_soft::{FaultAction, FaultRule};
 use nvpoll_spec::{
     AdminOpcode, ApstEntry, AsyncEventType, FORCE_UNIT_ACCESS, FeatureId, LogId, NvmOpcode, Status,
@@ -258,4 +258,33 @@ fn an_event_request_that_fails_is_an_error_and_not_an_event() {
         other => panic!("{other:?}"),
     }
     assert!(bench.controller.smart().is_ok(), "other commands go on");
+}
+
+#[test]
+fn format_erases_and_waits_for_the_queues_to_go() {
+    let bench = bench();
+    let mut pair = commands(&bench);
+    pair.write(10, &random(4, 7), false).unwrap();
+    let wish = FormatWish { secure_erase: SecureErase::UserData, ..FormatWish::default() };
+    let open = refused(bench.controller.format(1, &wish));
+    assert!(open.contains("a queue pair is open"), "{open}");
+    drop(pair);
+    let crypto = FormatWish { secure_erase: SecureErase::Cryptographic, ..wish };
+    assert!(refused(bench.controller.format(1, &crypto)).contains("FNA bit 2"));
+    assert!(
+        refused(bench.controller.format(1, &FormatWish { format: 1, ..wish }))
+            .contains("no LBA format 1")
+    );
+    assert!(bench.controller.format(9, &wish).is_err());
+    assert_eq!(bench.controller.format(1, &wish).unwrap(), bench.namespace);
+    assert_eq!(read_back(&mut commands(&bench), 10, 4), vec![0; 4 * BLOCK]);
+}
+
+#[test]
+fn a_format_that_fails_is_an_error() {
+    let bench = bench();
+    let fail = FaultAction::Fail(Status::INVALID_FORMAT);
+    bench.soft.faults().add(FaultRule::all(fail).for_opcode(AdminOpcode::FORMAT.0));
+    let error = bench.controller.format(1, &FormatWish::default()).unwrap_err();
+    assert!(matches!(error, NvmeError::Command { .. }), "{error}");
 }
