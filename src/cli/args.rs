@@ -4,7 +4,9 @@ use crate::failure::Failure;
 use crate::plan::Transport;
 use crate::run::{CpuList, Timing};
 use crate::workload::units::{Amount, parse_size, parse_time, parse_time_us};
-use crate::workload::{BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTiming, Workload};
+use crate::workload::{
+    BsSplit, Buffers, Distribution, RateProcess, Rw, SuiteTiming, SyncMode, Workload,
+};
 use clap::{Args, Parser, Subcommand};
 use nvpoll_engine::{
     DoorbellMode, EngineChoice, EngineOptions, IommuInterface, NumaPolicy, ProtectionMode, Quirks,
@@ -300,6 +302,10 @@ pub struct WorkloadArgs {
     /// A flush after every so many writes [default: none]
     #[arg(long, value_name = "N")]
     pub fsync: Option<u32>,
+    /// What each write waits for: none (the drive's word), dsync (the data on the medium; FUA, O_DSYNC)
+    /// or sync (a file system's notes as well; FUA, O_SYNC) [default: none]
+    #[arg(long, value_name = "WHAT")]
+    pub sync: Option<SyncMode>,
     /// An open load: so many I/Os of each worker fall due each second, whatever the drive does, and
     /// latencies run from then. --iodepth is the most that are sent at once
     #[arg(long, value_name = "N", alias = "rate_iops")]
@@ -531,6 +537,8 @@ impl WorkloadArgs {
             offset: self.offset.unwrap_or(workload.offset),
             size: self.size.or(workload.size),
             fsync: self.fsync.unwrap_or(workload.fsync),
+            // Of a suite's rows those that write.
+            sync: self.sync.filter(|_| workload.rw.stores()).unwrap_or(workload.sync),
             seed: self.randseed.unwrap_or(workload.seed),
             rate_iops: self.rate_iops.or(workload.rate_iops),
             rate_process: self.rate_process.unwrap_or(workload.rate_process),

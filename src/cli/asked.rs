@@ -31,7 +31,9 @@ impl Asked {
         let default = default.filter(|_| !args.names_one());
         let Some(name) = args.suite.as_deref().or(default) else {
             let timing = SuiteTiming::default();
-            return Ok(Self { suite: None, workloads: vec![args.one()], timing });
+            let workloads = vec![args.one()];
+            check_sync(args, &workloads)?;
+            return Ok(Self { suite: None, workloads, timing });
         };
         let suite =
             Suite::find(name).map_err(|error| Failure::usage(format!("--suite: {error}")))?;
@@ -41,8 +43,22 @@ impl Asked {
         for note in &suite.notes {
             tell!("nvpoll: note: {name}: {note}");
         }
-        let workloads = suite.workloads.into_iter().map(|workload| args.apply(workload));
-        Ok(Self { suite: Some(suite.name), workloads: workloads.collect(), timing: suite.timing })
+        let workloads: Vec<_> =
+            suite.workloads.into_iter().map(|workload| args.apply(workload)).collect();
+        check_sync(args, &workloads)?;
+        Ok(Self { suite: Some(suite.name), workloads, timing: suite.timing })
+    }
+}
+
+/// Of a suite's rows `--sync` is for those that write; where none does, it was not meant for these.
+fn check_sync(args: &WorkloadArgs, workloads: &[Workload]) -> Result<(), Failure> {
+    match args.sync {
+        Some(sync) if !workloads.iter().any(|workload| workload.rw.stores()) => {
+            Err(Failure::usage(format!(
+                "--sync {sync}: nothing here writes what could wait for the medium; leave it out, or name a pattern that writes (--rw)"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::plan::{Plan, Stack};
 use crate::preflight::{self, Host, Scratch, Subject, TakeOptions, What};
 use crate::report::{Environment, Report, RoundResult, table};
 use crate::run::{Column, Control, HostHands, run_plan, write_mode};
-use nvpoll_engine::{EngineChoice, EngineKind, EngineOption, EngineOptions, WaitMode};
+use nvpoll_engine::{EngineChoice, EngineKind, EngineOption, EngineOptions, WaitMode, WriteMode};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -338,26 +338,22 @@ fn check_instruments(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
 
 /// An engine that cannot do what a workload's writes are to do must not run something else.
 fn check_writes(plan: &Plan, columns: &[Column]) -> Result<(), Failure> {
-    let Some(workload) = plan.workloads.iter().find(|workload| workload.rw.trims()) else {
-        return Ok(());
-    };
-    let mode = write_mode(workload.rw);
-    let can = |kind: EngineKind| kind.info().writes.contains(&mode);
-    match columns.iter().map(|column| column.kind).find(|kind| !can(*kind)) {
-        None => Ok(()),
-        Some(kind) => {
-            let able: Vec<_> = EngineKind::ALL
-                .iter()
-                .filter(|kind| can(**kind))
-                .map(ToString::to_string)
-                .collect();
-            Err(Failure::usage(format!(
-                "--rw {}: engine {kind} cannot deallocate here; name one that can: {}",
-                workload.rw,
-                able.join(", ")
-            )))
-        }
+    for workload in &plan.workloads {
+        let mode = write_mode(workload);
+        let can = |kind: EngineKind| kind.info().writes.contains(&mode);
+        let mut kinds = columns.iter().map(|column| column.kind);
+        let Some(kind) = kinds.find(|kind| !can(*kind)) else { continue };
+        let (option, what) = match mode {
+            WriteMode::Deallocate => (format!("--rw {}", workload.rw), "deallocate"),
+            _ => (format!("--sync {}", workload.sync), "have each write wait for the medium"),
+        };
+        let able = EngineKind::ALL.iter().filter(|kind| can(**kind)).map(ToString::to_string);
+        return Err(Failure::usage(format!(
+            "{option}: engine {kind} cannot {what} here; name one that can: {}",
+            able.collect::<Vec<_>>().join(", ")
+        )));
     }
+    Ok(())
 }
 
 /// A way of waiting that no engine of the command has, or not all that have a choice, is not a run

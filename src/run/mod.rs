@@ -44,7 +44,7 @@ pub use window::{LaneResult, Window, limits};
 use crate::measure::{
     Accounts, Clock, CpuUse, Doorbells, InstrumentsSeen, Recorder, StageRecorder,
 };
-use crate::workload::{Filler, Rw, Workload};
+use crate::workload::{Filler, SyncMode, Workload};
 use aside::Watcher;
 use instruments::Instrumented;
 use layout::{LanePlan, plan_lanes};
@@ -180,7 +180,7 @@ impl Visitor for Measure<'_, '_> {
     fn visit<E: Engine>(self) -> Self::Output {
         let options = |nsid| OpenOptions {
             writable: self.job.workload.rw.writes(),
-            writes: write_mode(self.job.workload.rw),
+            writes: write_mode(self.job.workload),
             namespace: nsid,
             transport: self.job.transport,
             unchecked: false,
@@ -198,8 +198,13 @@ impl Visitor for Measure<'_, '_> {
 }
 
 /// What a workload's writes do.
-pub fn write_mode(rw: Rw) -> WriteMode {
-    if rw.trims() { WriteMode::Deallocate } else { WriteMode::Write }
+pub fn write_mode(workload: &Workload) -> WriteMode {
+    match workload.sync {
+        _ if workload.rw.trims() => WriteMode::Deallocate,
+        SyncMode::None => WriteMode::Write,
+        SyncMode::Dsync => WriteMode::Dsync,
+        SyncMode::Sync => WriteMode::Sync,
+    }
 }
 
 /// What a lane's thread brings back.

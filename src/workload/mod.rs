@@ -20,6 +20,7 @@ mod split;
 mod stamp;
 mod suite;
 mod suite_file;
+mod sync;
 pub mod units;
 
 mod spec;
@@ -33,3 +34,4 @@ pub use spec::{BS_BYTES_MAX, IODEPTH_MAX, NUMJOBS_MAX, Span, Workload, WorkloadE
 pub use split::{BadSplit, BsSplit};
 pub use stamp::{Stamp, Wrong};
 pub use suite::{FileName, Suite, SuiteError, SuiteTiming};
+pub use sync::{SyncMode, UnknownSyncMode};

@@ -74,6 +74,11 @@ impl Rw {
         matches!(self, Self::Trim | Self::RandTrim)
     }
 
+    /// Whether anything is written.
+    pub const fn stores(self) -> bool {
+        self.writes() && !self.trims()
+    }
+
     /// Whether anything is written or deallocated: the target's data is lost.
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)

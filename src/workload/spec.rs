@@ -5,6 +5,7 @@ use super::buffers::Buffers;
 use super::distribution::Distribution;
 use super::rw::Rw;
 use super::split::BsSplit;
+use super::sync::SyncMode;
 use super::units::{Amount, TextOrNumber, format_size};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -46,6 +47,9 @@ pub struct Workload {
     /// A flush after every so many writes of a worker; 0 for none.
     #[serde(default)]
     pub fsync: u32,
+    /// What each write waits for.
+    #[serde(default)]
+    pub sync: SyncMode,
     /// Seed of all random draws: the same seed gives the same operations.
     #[serde(default)]
     pub seed: u64,
@@ -127,6 +131,9 @@ pub enum WorkloadError {
     /// Worker count out of bounds.
     #[error("--numjobs {0}: at least 1 worker and at most {NUMJOBS_MAX}")]
     Numjobs(u32),
+    /// A wait of writes where there is none.
+    #[error("--sync {0}: {1} writes nothing that could wait for the medium; leave it out")]
+    Sync(SyncMode, Rw),
     /// Mix out of bounds.
     #[error("--rwmixread {0}: at most 100 (percent)")]
     Rwmixread(u8),
@@ -233,6 +240,7 @@ impl Workload {
             offset: Amount::default(),
             size: None,
             fsync: 0,
+            sync: SyncMode::None,
             seed: 0,
             rate_iops: None,
             rate_process: RateProcess::Linear,
@@ -276,6 +284,9 @@ impl Workload {
             words.push(format!("{thinktime_us} us of thought after {thinktime_blocks} I/O(s)"));
         }
         if self.rw.writes() {
+            let waits =
+                (self.sync != SyncMode::None).then(|| format!("each write with {}", self.sync));
+            words.extend(waits);
             let Buffers { zero, compress_percentage, refill } = self.buffers;
             words.extend(zero.then(|| "writes zeros".to_owned()));
             words.extend(
@@ -322,6 +333,9 @@ impl Workload {
         }
         if self.rw.trims() && self.buffers != Buffers::default() {
             return Err(WorkloadError::Trim);
+        }
+        if self.sync != SyncMode::None && !self.rw.stores() {
+            return Err(WorkloadError::Sync(self.sync, self.rw));
         }
         if self.buffers.compress_percentage > 100 {
             return Err(WorkloadError::Compress(self.buffers.compress_percentage));

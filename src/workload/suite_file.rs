@@ -7,6 +7,7 @@ use super::rw::Rw;
 use super::spec::Workload;
 use super::split::BsSplit;
 use super::suite::{Suite, SuiteError, SuiteTiming};
+use super::sync::SyncMode;
 use super::units::{Amount, TextOrNumber, parse_time, parse_time_us};
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
@@ -41,6 +42,7 @@ struct Named {
     offset: Option<Amount>,
     size: Option<Amount>,
     fsync: Option<u32>,
+    sync: Option<SyncMode>,
     seed: Option<u64>,
     rate_iops: Option<u32>,
     rate_process: Option<RateProcess>,
@@ -67,6 +69,7 @@ struct Keys {
     offset: Option<Amount>,
     size: Option<Amount>,
     fsync: Option<u32>,
+    sync: Option<SyncMode>,
     seed: Option<u64>,
     rate_iops: Option<u32>,
     rate_process: Option<RateProcess>,
@@ -203,6 +206,8 @@ impl Named {
         }
         take!(numjobs, rwmixread, offset, fsync, seed, rate_process);
         take!(offset_increment, thinktime_blocks, verify);
+        let default_sync = defaults.sync.filter(|_| workload.rw.stores());
+        workload.sync = self.sync.or(default_sync).unwrap_or_default();
         if let Some(time) = self.thinktime.or(defaults.thinktime) {
             workload.thinktime_us = time.0;
         }
@@ -244,7 +249,7 @@ mod tests {
              [defaults]\niodepth = 16\nseed = 3\n\
              [[workload]]\nrw = \"randrw\"\nbs = \"8k\"\nrwmixread = 70\n\
              [[workload]]\nname = \"log\"\nrw = \"write\"\nbs = 512\niodepth = 1\n\
-             numjobs = 2\noffset = \"50%\"\nsize = \"1m\"\nfsync = 8\nseed = 4\n",
+             numjobs = 2\noffset = \"50%\"\nsize = \"1m\"\nfsync = 8\nsync = \"dsync\"\nseed = 4\n",
         )
         .unwrap();
         assert_eq!(suite.name, "oltp");
@@ -254,7 +259,7 @@ mod tests {
         let expected = Workload { rwmixread: 70, seed: 3, ..Workload::new(Rw::RandRw, 8192, 16) };
         assert_eq!(mixed, &expected);
         assert_eq!((log.name.as_str(), log.bs_bytes, log.iodepth, log.seed), ("log", 512, 1, 4));
-        assert_eq!((log.numjobs, log.fsync), (2, 8));
+        assert_eq!((log.numjobs, log.fsync, log.sync), (2, 8, SyncMode::Dsync));
         assert_eq!((log.offset, log.size), (Amount::Percent(50), Some(Amount::Bytes(1 << 20))));
     }
 

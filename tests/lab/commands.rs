@@ -14,6 +14,9 @@ fn trims_deallocate_what_they_name_and_need_leave() {
     let ran = lab.sh(
         "a=$(drive D0 address); n=$(drive D0 node); s=0; e='--iodepth 4 --number-ios 32'; t=\"--rw trim --bs 256k $e\"
          nvpoll run $n $t --engine io_uring --destroy-data D0 || s=$?; echo \"kernel $s\"
+         nvpoll compare $n --engines vfio,io_uring,io_uring_cmd,libaio,psync --rw randwrite --bs 4k --iodepth 1 --number-ios 32 --rounds 1 \\
+           --size 50% --verify --sync dsync --destroy-data D0 --json /tmp/durable > /dev/null
+         grep -o 'O_DIRECT, O_DSYNC\\|writes with FUA\\|with FUA: done' /tmp/durable | sort | uniq -c
          nvpoll bind $n; s=0; nvpoll run $a $t || s=$?; echo \"no leave $s\"
          nvpoll run $a $t --size 50% --destroy-data D0
          nvpoll run $a --rw randtrim --bs 4k $e --size 50% --destroy-data D0
@@ -27,10 +30,15 @@ fn trims_deallocate_what_they_name_and_need_leave() {
     said("kernel 2");
     said("engine io_uring cannot deallocate here");
     said("no leave 3");
+    said("3 O_DIRECT, O_DSYNC");
+    said("1 with FUA: done");
+    said("1 writes with FUA");
     let image = fs::read(&image).unwrap();
     assert!(image[..HALF].iter().all(|byte| *byte == 0), "what was trimmed");
     assert!(image[HALF..].iter().all(|byte| *byte == 0x5a), "what was not");
-    println!("checked: 32 trims of 256 KiB, leave asked for, the other half untouched");
+    println!(
+        "checked: durable writes by five engines, 32 trims of 256 KiB, leave asked for, the other half untouched"
+    );
 }
 
 #[test]

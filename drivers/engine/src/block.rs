@@ -3,7 +3,7 @@
 use crate::admin;
 use crate::block_queue::{BlockQueue, Completed};
 use crate::calls::{self, DirectAlign};
-use crate::{Caution, CautionKind, Condition, EngineError, OpenOptions, Target};
+use crate::{Caution, CautionKind, Condition, EngineError, OpenOptions, Target, WriteMode};
 use nvpoll_mem::{PAGE_BYTES, Pages};
 use std::fs::{File, Metadata};
 use std::io;
@@ -108,6 +108,11 @@ impl BlockTarget {
         let device = if is_device { found.rdev() } else { found.dev() };
         let access = if writable { "read-write" } else { "read-only" };
         let how = if buffered { "through the page cache" } else { "O_DIRECT" };
+        let how = match options.writes {
+            WriteMode::Write | WriteMode::Deallocate => how.to_owned(),
+            WriteMode::Dsync => format!("{how}, O_DSYNC"),
+            WriteMode::Sync => format!("{how}, O_SYNC"),
+        };
         let queue = sysfs_folder(device).and_then(|folder| BlockQueue::below(&folder));
         Ok(Self {
             file: Arc::new(file),
@@ -277,7 +282,7 @@ fn numa_node(device: u64) -> Option<u32> {
 fn open_direct(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<File, EngineError> {
     let exclusive = options.writable && found.file_type().is_block_device();
     let direct = if options.engine.buffered { 0 } else { libc::O_DIRECT };
-    let flags = direct | if exclusive { libc::O_EXCL } else { 0 };
+    let flags = direct | if exclusive { libc::O_EXCL } else { 0 } | sync_flags(options.writes);
     let open = |flags| {
         let mut how = std::fs::OpenOptions::new();
         how.read(true).write(options.writable).custom_flags(flags).open(path)
@@ -289,6 +294,15 @@ fn open_direct(path: &Path, found: &Metadata, options: &OpenOptions) -> Result<F
         opened => opened,
     };
     file.map_err(|error| open_error(path, options, &error))
+}
+
+/// What has each write wait for the medium (open(2)); fio's `sync` sets the same.
+fn sync_flags(writes: WriteMode) -> libc::c_int {
+    match writes {
+        WriteMode::Write | WriteMode::Deallocate => 0,
+        WriteMode::Dsync => libc::O_DSYNC,
+        WriteMode::Sync => libc::O_SYNC,
+    }
 }
 
 fn open_error(path: &Path, options: &OpenOptions, error: &io::Error) -> EngineError {
@@ -410,6 +424,27 @@ mod tests {
             let error = open(path).unwrap_err();
             assert!(matches!(error, EngineError::Usage(_)), "{error:?}");
             assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn durable_writes_are_asked_of_the_kernel() {
+        use nix::fcntl::{FcntlArg, fcntl};
+        let folder = on_disk();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        for (writes, flags, word) in [
+            (WriteMode::Write, 0, "O_DIRECT,"),
+            (WriteMode::Dsync, libc::O_DSYNC, "O_DIRECT, O_DSYNC,"),
+            (WriteMode::Sync, libc::O_SYNC, "O_DIRECT, O_SYNC,"),
+        ] {
+            let options = OpenOptions { writable: true, writes, ..OpenOptions::default() };
+            let target = BlockTarget::open("test", &Target::Path(path.clone()), &options).unwrap();
+            // O_SYNC has O_DSYNC's bit and one more.
+            let found = fcntl(&target.file, FcntlArg::F_GETFL).unwrap() & libc::O_SYNC;
+            assert_eq!(found, flags, "{writes:?}");
+            let facts = target.facts();
+            assert!(facts.iter().any(|(_, fact)| fact.contains(word)), "{facts:?}");
         }
     }
 

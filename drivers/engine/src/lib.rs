@@ -351,8 +351,12 @@ impl EngineInfo {
 impl EngineInfo {
     /// What an engine can that only writes.
     pub const WRITES: &'static [WriteMode] = &[WriteMode::Write];
+    /// What an engine can whose writes may be durable, too.
+    pub const DURABLE_WRITES: &'static [WriteMode] =
+        &[WriteMode::Write, WriteMode::Dsync, WriteMode::Sync];
     /// What an engine can that also deallocates.
-    pub const WRITES_AND_TRIMS: &'static [WriteMode] = &[WriteMode::Write, WriteMode::Deallocate];
+    pub const WRITES_AND_TRIMS: &'static [WriteMode] =
+        &[WriteMode::Write, WriteMode::Dsync, WriteMode::Sync, WriteMode::Deallocate];
 }
 
 /// Why an engine could not do what was asked.

@@ -31,7 +31,7 @@ impl Engine for Psync {
         moves_data: true,
         depth_max: Some(1),
         waits: &[],
-        writes: EngineInfo::WRITES,
+        writes: EngineInfo::DURABLE_WRITES,
         options: &[EngineOption::Iopoll, EngineOption::Buffered],
     };
 

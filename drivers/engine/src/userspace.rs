@@ -272,6 +272,9 @@ impl<F: Openable> Engine for Userspace<F> {
             let command = "Dataset Management (deallocate), one range a command".to_owned();
             facts.push(("trims by", command));
         }
+        if self.writes.is_durable() {
+            facts.push(("writes", "with FUA: done when they are on the medium".to_owned()));
+        }
         facts.extend(self.controller.function().dma().placement().map(|text| ("memory", text)));
         if !self.controller.quirks().is_empty() {
             facts.push(("quirks", self.controller.quirks().to_string()));

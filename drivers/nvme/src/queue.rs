@@ -15,9 +15,10 @@ mod alone;
 mod each;
 mod protected;
 mod trim;
+mod writes;
 
 pub use each::DoorbellMode;
-pub use trim::WriteMode;
+pub use writes::WriteMode;
 
 use crate::controller::NotCreated;
 use crate::data::Pointers;
@@ -124,6 +125,7 @@ pub struct QueuePair<F: Function> {
     host: Option<Box<Protected>>,
     /// Where writes deallocate.
     ranges: Option<Ranges>,
+    writes: WriteMode,
     /// Where doorbells are written to memory first.
     shadow: Option<ShadowPair>,
     controller: Arc<Controller<F>>,
@@ -205,8 +207,9 @@ impl<F: Function> QueuePair<F> {
         let prps = (0..tags * pieces_max).map(|slot| layout.pointer(slot, &buffers, &pointers));
         let slots = Slots::new(qid, layout.slot_mask, prps);
         let cut = if pieces_max > 1 { tags } else { 0 };
-        // Where a write is no write, no I/O goes the short way.
-        let whole_lbas = if trims { 0 } else { layout.whole_lbas(namespace) };
+        // Where a write is another one than usual, no I/O goes the short way.
+        let is_usual = writes == WriteMode::Write;
+        let whole_lbas = if is_usual { layout.whole_lbas(namespace) } else { 0 };
         let is_batch = doorbells == DoorbellMode::Batch;
         let shadow = controller.shadow_pair(qid);
         // The last step that can fail: from here on the device knows the memory, and dropping the
@@ -248,6 +251,7 @@ impl<F: Function> QueuePair<F> {
             metadata,
             host,
             ranges,
+            writes,
             shadow,
             controller: Arc::clone(controller),
         })
@@ -452,7 +456,8 @@ impl<F: Function> QueuePair<F> {
             let nsid = (self.blank >> 32) as u32;
             let io = nvpoll_spec::SubmissionEntry::io(opcode, nsid, lba, blocks_z as u16);
             let flags = (self.blank >> 8) as u8;
-            nvpoll_spec::SubmissionEntry { flags, cid, prp1, prp2, ..io }.to_words()
+            let cdw12 = io.cdw12 | self.writes.cdw12(opcode);
+            nvpoll_spec::SubmissionEntry { flags, cid, prp1, prp2, cdw12, ..io }.to_words()
         });
         self.submissions.push(words);
     }
@@ -505,8 +510,9 @@ impl<F: Function> QueuePair<F> {
         let offset = first as usize * self.memory_bytes as usize;
         let bytes = blocks as usize * self.memory_bytes as usize;
         let prps = self.pointers.words(&self.buffers, self.stride, usize::from(tag), offset, bytes);
+        let length = blocks_z(blocks) | u64::from(self.writes.cdw12(opcode));
         let Some(metadata) = &self.metadata else {
-            return self.store(slot, opcode, lba, blocks_z(blocks), prps);
+            return self.store(slot, opcode, lba, length, prps);
         };
         let [cdw3, mptr, cdw12, cdw14] = metadata.words(opcode, tag, first, lba);
         let Some(cid) = self.slots.begin(slot) else { return };
@@ -517,7 +523,7 @@ impl<F: Function> QueuePair<F> {
             Some(host) => host.protection.begin_read(tag, first, lba, blocks),
             None => {}
         }
-        let (start, length) = (self.blank | first_word(opcode, cid, 0), blocks_z(blocks) | cdw12);
+        let (start, length) = (self.blank | first_word(opcode, cid, 0), length | cdw12);
         self.submissions.push([start, cdw3, mptr, prps.0, prps.1, lba, length, cdw14]);
     }
 }

@@ -116,6 +116,7 @@ impl SoftController {
             write_zeroes: tallies.write_zeroes.get(),
             compares: tallies.compares.get(),
             verifies: tallies.verifies.get(),
+            forced_writes: tallies.forced_writes.get(),
             trims: tallies.trims.get(),
             copies: tallies.copies.get(),
             trimmed_bytes: tallies.trimmed_bytes.get(),

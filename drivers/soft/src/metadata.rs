@@ -12,8 +12,8 @@ use crate::nvm::{Range, media_error, range, unreachable_data};
 use crate::prp::Sgl;
 use crate::shared::Shared;
 use nvpoll_spec::{
-    CHECK_APPLICATION, CHECK_GUARD, CHECK_REFERENCE, GuardFormat, PROTECTION_ACTION,
-    ProtectionTuple, Status, SubmissionEntry,
+    CHECK_APPLICATION, CHECK_GUARD, CHECK_REFERENCE, FORCE_UNIT_ACCESS, GuardFormat,
+    PROTECTION_ACTION, ProtectionTuple, Status, SubmissionEntry,
 };
 use zerocopy::IntoBytes;
 
@@ -175,6 +175,7 @@ impl Device {
             }
             Action::Write => {
                 tallies.writes.add(1);
+                tallies.forced_writes.add((entry.cdw12 & FORCE_UNIT_ACCESS != 0).into());
                 tallies.written_bytes.add(range.bytes);
             }
             Action::Verify => tallies.verifies.add(1),

@@ -4,7 +4,7 @@ use crate::device::{Device, Outcome};
 use crate::metadata::Action;
 use crate::prp::{DataError, Prps, Sgl};
 use crate::shared::Shared;
-use nvpoll_spec::{NSID_ALL, NvmOpcode, Status, SubmissionEntry};
+use nvpoll_spec::{FORCE_UNIT_ACCESS, NSID_ALL, NvmOpcode, Status, SubmissionEntry};
 
 /// The one namespace.
 pub(crate) const NSID: u32 = 1;
@@ -65,6 +65,7 @@ impl Device {
                 .write(view, host, range.offset, range.bytes)
                 .map_err(|status| media_error(shared, status))?;
             tallies.writes.add(1);
+            tallies.forced_writes.add((entry.cdw12 & FORCE_UNIT_ACCESS != 0).into());
             tallies.written_bytes.add(range.bytes);
         } else {
             self.media

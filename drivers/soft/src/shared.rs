@@ -43,6 +43,8 @@ pub struct SoftCounters {
     pub reads: u64,
     /// Writes that succeeded.
     pub writes: u64,
+    /// Those of them with FUA.
+    pub forced_writes: u64,
     /// Flushes that succeeded.
     pub flushes: u64,
     /// Write Zeroes that succeeded.
@@ -93,6 +95,7 @@ pub(crate) struct Tallies {
     pub(crate) admin: Tally,
     pub(crate) reads: Tally,
     pub(crate) writes: Tally,
+    pub(crate) forced_writes: Tally,
     pub(crate) flushes: Tally,
     pub(crate) write_zeroes: Tally,
     pub(crate) compares: Tally,

@@ -19,13 +19,14 @@ use std::path::Path;
 const SYNCHRONOUS: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"];
 
 /// Options that make a workload another one when they are set, beside those that have a field.
-const DISTINCT: [&str; 11] = [
+const DISTINCT: [&str; 12] = [
     "bssplit",
     "bsrange",
     "offset",
     "size",
     "fsync",
     "fdatasync",
+    "sync",
     "rate_iops",
     "rate",
     "thinktime",

@@ -8,6 +8,7 @@ use crate::workload::rw::Rw;
 use crate::workload::spec::Workload;
 use crate::workload::split::BsSplit;
 use crate::workload::suite::{FileName, SuiteError, SuiteTiming};
+use crate::workload::sync::SyncMode;
 use crate::workload::units::{Amount, format_size, parse_time, parse_time_us};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,6 +35,7 @@ pub(super) struct Job {
     size: Option<Amount>,
     filesize: Option<Amount>,
     fsync: u32,
+    sync: SyncMode,
     /// As `randrepeat` has it.
     seed: u64,
     randseed: Option<u64>,
@@ -82,6 +84,7 @@ impl Default for Job {
             size: None,
             filesize: None,
             fsync: 0,
+            sync: SyncMode::None,
             seed: 0,
             randseed: None,
             rate_iops: None,
@@ -147,6 +150,7 @@ impl Job {
             "size" => self.size = Some(self.amount(value)?),
             "filesize" => self.filesize = Some(self.amount(value)?),
             "fsync" => self.fsync = self.count(value)?,
+            "sync" => self.sync = value.parse().map_err(|error| format!("{error}"))?,
             "rate_iops" => self.rate_iops = Some(self.count(value)?),
             "rate_process" => {
                 self.rate_process = value.parse().map_err(|error| format!("{error}"))?;
@@ -350,6 +354,8 @@ impl Job {
             offset: self.offset,
             size,
             fsync: self.fsync,
+            // fio lets it stand where nothing is written, and does nothing for it.
+            sync: if self.rw.stores() { self.sync } else { SyncMode::None },
             // One that is named goes before randrepeat, wherever it stands.
             seed: self.randseed.unwrap_or(self.seed),
             rate_iops: self.rate_iops,

@@ -2,7 +2,7 @@
 //! completion's result is read.
 
 use super::abi::{Entry, FileRef, op, setup};
-use crate::{IoStatus, OperationKind};
+use crate::{IoStatus, OperationKind, WriteMode};
 use nvpoll_spec::NvmOpcode;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicU64;
@@ -124,6 +124,8 @@ pub struct Passthrough {
     flags: u64,
     nsid: u32,
     block_log2: u8,
+    /// CDW12 of a write beside its length: FUA or nothing.
+    write_cdw12: u32,
 }
 
 /// `_IOWR('N', 0x80, struct nvme_uring_cmd)`.
@@ -132,9 +134,15 @@ const NVME_URING_CMD_IO: u64 = 0xc048_4e80;
 const URING_CMD_FIXED: u64 = 1 << 32;
 
 impl Passthrough {
-    pub(super) fn new(file: FileRef, has_buffers: bool, nsid: u32, block_log2: u8) -> Self {
+    pub(super) fn new(
+        file: FileRef,
+        has_buffers: bool,
+        (nsid, block_log2): (u32, u8),
+        writes: WriteMode,
+    ) -> Self {
         let flags = if has_buffers { URING_CMD_FIXED } else { 0 };
-        Self { head: Entry::head(op::URING_CMD, file), flags, nsid, block_log2 }
+        let write_cdw12 = writes.cdw12(NvmOpcode::WRITE);
+        Self { head: Entry::head(op::URING_CMD, file), flags, nsid, block_log2, write_cdw12 }
     }
 
     /// The command behind the entry's first six words (`struct nvme_uring_cmd`).
@@ -145,7 +153,7 @@ impl Passthrough {
         (opcode, flags): (NvmOpcode, u64),
         user_data: u64,
         (address, bytes): (u64, u32),
-        (lba, blocks_z): (u64, u32),
+        (lba, cdw12): (u64, u32),
     ) {
         let entry = Entry {
             head: self.head,
@@ -164,7 +172,7 @@ impl Passthrough {
             address,
             u64::from(bytes) << 32,
             lba,
-            u64::from(blocks_z),
+            u64::from(cdw12),
             0,
             0,
         ];
@@ -183,10 +191,11 @@ impl Form for Passthrough {
     #[inline(always)]
     fn write(&self, words: &[AtomicU64], transfer: &Transfer) {
         let Transfer { is_write, offset, address, bytes, user_data } = *transfer;
-        let opcode = if is_write { NvmOpcode::WRITE } else { NvmOpcode::READ };
+        let (opcode, more) =
+            if is_write { (NvmOpcode::WRITE, self.write_cdw12) } else { (NvmOpcode::READ, 0) };
         // Of whole blocks, of which there is at least one: the queue has checked it.
         let blocks_z = (bytes >> self.block_log2).wrapping_sub(1);
-        let place = (offset >> self.block_log2, blocks_z);
+        let place = (offset >> self.block_log2, blocks_z | more);
         self.store(words, (opcode, self.flags), user_data, (address, bytes), place);
     }
 
@@ -254,7 +263,7 @@ mod tests {
     /// linux/nvme_ioctl.h, `struct nvme_uring_cmd`, from the entry's byte 48 on.
     #[test]
     fn a_command_has_its_fields_where_the_driver_looks() {
-        let passthrough = Passthrough::new(FileRef::Registered, true, 7, 12);
+        let passthrough = Passthrough::new(FileRef::Registered, true, (7, 12), WriteMode::Write);
         let entry = words::<16>(|words| passthrough.write(words, &TRANSFER));
         assert_eq!(entry[0], 46 | 1 << 8, "URING_CMD on a registered file");
         assert_eq!(entry[1], 0xc048_4e80);
@@ -262,6 +271,17 @@ mod tests {
         assert_eq!(entry[6], 2 | 7 << 32, "Read, namespace");
         assert_eq!((entry[9], entry[10]), (0x7f00_1234_5000, 0x2000 << 32));
         assert_eq!((entry[11], entry[12]), (0x10_0003, 1), "LBA, blocks zero-based");
+        let durable = Passthrough::new(FileRef::Registered, true, (7, 12), WriteMode::Dsync);
+        assert_eq!(
+            words::<16>(|words| durable.write(words, &TRANSFER)),
+            entry,
+            "a read has no FUA"
+        );
+        let write = Transfer { is_write: true, ..TRANSFER };
+        let forced = words::<16>(|words| durable.write(words, &write));
+        assert_eq!((forced[6], forced[12]), (1 | 7 << 32, 1 | 1 << 30), "Write with FUA");
+        let plain = words::<16>(|words| passthrough.write(words, &write));
+        assert_eq!((plain[6], plain[12]), (1 | 7 << 32, 1));
         let flush = words::<16>(|words| assert!(passthrough.write_flush(words, 3)));
         assert_eq!((flush[3], flush[6]), (0, 7 << 32), "a flush has no buffer");
     }

@@ -45,7 +45,7 @@ impl Engine for IoUring {
         moves_data: true,
         depth_max: Some(ENTRIES_MAX),
         waits: &[],
-        writes: EngineInfo::WRITES,
+        writes: EngineInfo::DURABLE_WRITES,
         options: &EngineOption::OF_KERNEL,
     };
 

@@ -14,6 +14,7 @@ use crate::bounds::check_shape;
 use crate::options::EngineOption;
 use crate::{
     Caution, Condition, Engine, EngineError, EngineInfo, Geometry, OpenOptions, QueueShape, Target,
+    WriteMode,
 };
 use nvpoll_nvme::Namespace;
 use nvpoll_spec::ascii_field;
@@ -35,6 +36,7 @@ pub struct IoUringCmd {
     block_log2: u8,
     nsid: u32,
     writable: bool,
+    writes: WriteMode,
     command_bytes_max: u64,
     numa_node: Option<u32>,
     rings: Rings,
@@ -56,7 +58,7 @@ impl Engine for IoUringCmd {
         moves_data: true,
         depth_max: Some(super::abi::ENTRIES_MAX),
         waits: &[],
-        writes: EngineInfo::WRITES,
+        writes: EngineInfo::DURABLE_WRITES,
         options: &[
             EngineOption::Iopoll,
             EngineOption::HybridIopoll,
@@ -141,9 +143,9 @@ impl Engine for IoUringCmd {
             submitter: self.rings.submitter(),
             seen: self.rings.seen.clone(),
         };
-        let (nsid, block_log2) = (self.nsid, self.block_log2);
+        let (blocks, writes) = ((self.nsid, self.block_log2), self.writes);
         RingQueue::new(self.rings.make(shape.depth)?, parts, |file, has_buffers| {
-            Passthrough::new(file, has_buffers, nsid, block_log2)
+            Passthrough::new(file, has_buffers, blocks, writes)
         })
     }
 }
@@ -177,7 +179,11 @@ impl IoUringCmd {
         let of_kernel =
             queue.as_ref().and_then(BlockQueue::request_bytes_hardware).unwrap_or(u64::MAX);
         let command_bytes_max = of_drive.min(of_kernel);
-        let access = if options.writable { "read-write" } else { "read-only" };
+        let access = match (options.writable, options.writes.is_durable()) {
+            (false, _) => "read-only",
+            (true, false) => "read-write",
+            (true, true) => "read-write, writes with FUA",
+        };
         let text = |bytes: &[u8]| match ascii_field(bytes) {
             Ok(text) => text.to_owned(),
             Err(raw) => raw.escape_ascii().to_string(),
@@ -205,6 +211,7 @@ impl IoUringCmd {
             block_log2: namespace.block_log2,
             nsid,
             writable: options.writable,
+            writes: options.writes,
             command_bytes_max,
             numa_node: numa_node(path),
             rings: Rings::new(options.engine, polls, true),

@@ -61,7 +61,7 @@ impl Engine for Libaio {
         moves_data: true,
         depth_max: Some(DEPTH_MAX),
         waits: &[],
-        writes: EngineInfo::WRITES,
+        writes: EngineInfo::DURABLE_WRITES,
         options: &[EngineOption::Batch, EngineOption::Buffered],
     };
 

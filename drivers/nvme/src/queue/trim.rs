@@ -8,16 +8,6 @@ use nvpoll_pci::Function;
 use nvpoll_spec::{DatasetRange, Nvm, NvmOpcode};
 use zerocopy::IntoBytes;
 
-/// What a write does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum WriteMode {
-    /// It writes.
-    #[default]
-    Write,
-    /// It deallocates its blocks (Dataset Management), and moves no data.
-    Deallocate,
-}
-
 /// A range for each tag.
 pub(super) struct Ranges(DmaBuf);
 

@@ -8,6 +8,7 @@
 mod beside;
 mod bring_up;
 mod commands;
+mod durable;
 mod faults;
 mod identify;
 mod model;
