@@ -46,7 +46,12 @@ fn the_rarer_commands_do_what_they_say() {
     let lab = Lab::new()
         .with("--binary", &format!("{}=commands", machine::commands().display()))
         .drive("serial=D0,size=64M")
-        .drive("serial=D1,size=64M,lba=4096");
+        .drive("serial=D1,size=64M,lba=4096")
+        .drive(
+            "serial=D2,size=64M,lba=4096,controller.zoned.zasl=3,namespace.zoned=true,\
+             namespace.zoned.zone_size=4M,namespace.zoned.zone_capacity=3M,namespace.zoned.max_active=3,\
+             namespace.zoned.max_open=2",
+        );
     let ran = lab.sh("
         for d in D0 D1; do a=$(drive $d address); nvpoll identify $(drive $d node) > /tmp/kernel
           nvpoll bind $a; nvpoll identify $a > /tmp/user
@@ -56,6 +61,17 @@ fn the_rarer_commands_do_what_they_say() {
           sed -n '/^optional/,/^$/p; /^power/,/^$/p' /tmp/user
           s=0; commands $a wrong || s=$?; echo \"wrong serial $s\"
           commands $a $d; done
+        n=$(drive D2 node); cat /sys/block/${n##*/}/queue/zoned
+        for e in psync libaio io_uring; do s=0
+          nvpoll run $n --engine $e --rw write --bs 4k --number-ios 16 --destroy-data D2 2>&1 || s=$?; echo \"$e ended with $s\"; done
+        s=0; nvpoll run $(drive D2 generic) --engine io_uring_cmd --rw write --bs 4k --number-ios 16 --destroy-data D2 2>&1 || s=$?
+        echo \"io_uring_cmd ended with $s\"; nvpoll identify $n | grep 'userspace driver alone'
+        a=$(drive D2 address); nvpoll bind $a; nvpoll identify $a > /tmp/zoned; sed -n '/^namespace/,/^$/p' /tmp/zoned
+        for rw in write randwrite randtrim; do s=0
+          nvpoll run $a --rw $rw --bs 4k --number-ios 16 --destroy-data D2 2>&1 || s=$?; echo \"$rw ended with $s\"; done
+        s=0; nvpoll run $a --rw randread --bs 12k --number-ios 16 2>&1 || s=$?; echo \"across zones $s\"
+        nvpoll run $a --rw randread --bs 16k --iodepth 4 --number-ios 256
+        commands $a D2
         nvpoll unbind --all; echo \"after: $(drive D0 driver) $(drive D1 driver)\"");
     ran.is_fine();
     for name in [
@@ -76,6 +92,27 @@ fn the_rarer_commands_do_what_they_say() {
     said("the controller has no Write Uncorrectable command (ONCS bit 1 is 0)");
     said("SMART / health status: temperature threshold");
     said("wrong serial 1");
+    for told in ["Zone Append, Write at the pointer", "Zone Management Send", "Zone limits"] {
+        said(&format!("{told}: checked\n"));
+    }
+    said("Zones without leave to write: checked");
+    for fact in [
+        "16 empty",
+        "1024 blocks, 4194304 bytes",
+        "768 blocks, 3145728 bytes",
+        "3, 2",
+        "32768 bytes",
+    ] {
+        said(fact);
+    }
+    said("host-managed");
+    said("what they are is read by the userspace driver alone");
+    for rw in ["psync", "libaio", "io_uring", "io_uring_cmd", "write", "randwrite", "randtrim"] {
+        said(&format!("{rw} ended with 2"));
+    }
+    assert_eq!(ran.stdout.matches("is zoned: it takes a write at").count(), 7);
+    said("choose a --bs that divides this, 12288 does not");
+    said("across zones 2");
     said("after: nvme nvme");
     println!(
         "checked: eight commands and the write cache on blocks of 512 and 4096 bytes, an event, identify through both drivers"

@@ -6,8 +6,8 @@
 use crate::inspect::{FEATURES, Pages, Transitions};
 use crate::{Condition, EngineError};
 use nvpoll_spec::{
-    Admin, ApstEntry, Cns, ControllerIdentity, ErrorLogEntry, FeatureId, IDENTIFY_BYTES, LogId,
-    NSID_ALL, NamespaceIdentity, Status, SubmissionEntry,
+    Admin, ApstEntry, Cns, CommandSet, ControllerIdentity, ErrorLogEntry, FeatureId,
+    IDENTIFY_BYTES, LogId, NSID_ALL, NamespaceIdentity, Status, SubmissionEntry, Version,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -60,6 +60,13 @@ pub(crate) fn read(path: &Path) -> Result<Pages, EngineError> {
     for nsid in list.into_iter().take_while(|&nsid| nsid != 0).take(NAMESPACES_MAX) {
         namespaces.push((nsid, Box::new(node.page(&Admin::identify(Cns::NAMESPACE, nsid))?)));
     }
+    let zoned = namespaces.iter().filter(|(nsid, _)| node.is_zoned(&controller, *nsid));
+    let zones = zoned.map(|(nsid, _)| {
+        let value =
+            "there are some; what they are is read by the userspace driver alone".to_owned();
+        (*nsid, vec![("zones".to_owned(), value)])
+    });
+    let zones = zones.collect();
     let transitions = (controller.autonomous_power & 1 != 0).then(|| node.transitions());
     let kept = usize::from(controller.error_entries_z) + 1;
     let feature = |id: FeatureId| (id, node.send(&Admin::get_feature(id, 0), &mut []).ok());
@@ -77,6 +84,7 @@ pub(crate) fn read(path: &Path) -> Result<Pages, EngineError> {
             .map_err(|error: EngineError| error.to_string()),
         transitions: transitions.map(|read| read.map_err(|error: EngineError| error.to_string())),
         features: FEATURES.into_iter().map(feature).collect(),
+        zones,
         refusals: Vec::new(),
     })
 }
@@ -131,7 +139,23 @@ pub(crate) fn condition(path: &Path, file: &File, nsid: u32) -> Condition {
     Condition::new(log, &controller, page.as_ref())
 }
 
+/// First version whose controllers all have a list of Namespace Identification Descriptors; a namespace with
+/// zones came later.
+const DESCRIPTORS_SINCE: Version = Version::new().with_major(1).with_minor(4);
+
+/// Whether the namespace behind an open node of it or its controller has zones.
+pub(crate) fn is_zoned(path: &Path, file: &File, id: &ControllerIdentity, nsid: u32) -> bool {
+    file.try_clone().is_ok_and(|file| Node { path, file }.is_zoned(id, nsid))
+}
+
 impl Node<'_> {
+    /// Whether a namespace has the Zoned Namespace Command Set.
+    fn is_zoned(&self, controller: &ControllerIdentity, nsid: u32) -> bool {
+        let list = || self.page::<[u8; IDENTIFY_BYTES]>(&Admin::identify(Cns::DESCRIPTORS, nsid));
+        controller.version() >= DESCRIPTORS_SINCE
+            && list().is_ok_and(|list| CommandSet::of_descriptors(&list) == Some(CommandSet::ZONED))
+    }
+
     /// Sends a command that fills a page (or a log of its declared length) and reads it as `T`.
     fn page<T: FromBytes>(&self, entry: &SubmissionEntry) -> Result<T, EngineError> {
         let mut page = vec![0; size_of::<T>()];

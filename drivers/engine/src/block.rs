@@ -114,6 +114,9 @@ impl BlockTarget {
             WriteMode::Sync => format!("{how}, O_SYNC"),
         };
         let queue = sysfs_folder(device).and_then(|folder| BlockQueue::below(&folder));
+        if is_device && writable && queue.as_ref().is_some_and(BlockQueue::is_zoned) {
+            return Err(crate::zoned::writes_refused(&path.display().to_string()));
+        }
         Ok(Self {
             file: Arc::new(file),
             size_bytes,

@@ -60,6 +60,12 @@ impl BlockQueue {
         }
     }
 
+    /// Whether the device has zones that are written in sequence.
+    pub(crate) fn is_zoned(&self) -> bool {
+        let text = std::fs::read_to_string(self.folder.join("queue/zoned"));
+        text.is_ok_and(|text| text.trim() == "host-managed")
+    }
+
     /// The device's name, `nvme0n1`.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -6,6 +6,7 @@ use nvpoll_pci::soft::SoftFunction;
 use nvpoll_pci::{Function, PciError};
 #[cfg(target_os = "linux")]
 use nvpoll_pci::{uio::UioFunction, vfio::VfioFunction};
+use std::sync::Arc;
 
 /// What is done with a controller, whichever transport leads to it.
 pub(crate) trait ControllerVisitor {
@@ -16,7 +17,10 @@ pub(crate) trait ControllerVisitor {
     ///
     /// # Errors
     /// Its own.
-    fn visit<F: Function>(self, controller: &Controller<F>) -> Result<Self::Output, EngineError>;
+    fn visit<F: Function>(
+        self,
+        controller: &Arc<Controller<F>>,
+    ) -> Result<Self::Output, EngineError>;
 }
 
 /// Opens the controller that `target` names through the userspace driver, and hands it to `visitor`.
@@ -55,5 +59,5 @@ fn visit<F: Function, V: ControllerVisitor>(
 ) -> Result<V::Output, EngineError> {
     let failed = |error: NvmeError| EngineError::Failed(error.to_string());
     let opening = Options { quirks: options.quirks, ..Options::default() };
-    visitor.visit(&*Controller::open(function, opening).map_err(failed)?)
+    visitor.visit(&Controller::open(function, opening).map_err(failed)?)
 }

@@ -5,6 +5,7 @@ use crate::{EngineError, FormatWish, OpenOptions, SecureErase, Target};
 use nvpoll_nvme::{Controller, NvmeError};
 use nvpoll_pci::Function;
 use nvpoll_spec::NamespaceIdentity;
+use std::sync::Arc;
 
 /// What a user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +101,7 @@ struct Doing<'a> {
 impl ControllerVisitor for Doing<'_> {
     type Output = Formatted;
 
-    fn visit<F: Function>(self, controller: &Controller<F>) -> Result<Formatted, EngineError> {
+    fn visit<F: Function>(self, controller: &Arc<Controller<F>>) -> Result<Formatted, EngineError> {
         let failed = |error: NvmeError| match error {
             NvmeError::Limit { .. } => EngineError::Usage(error.to_string()),
             other => EngineError::Failed(other.to_string()),

@@ -1,6 +1,7 @@
 //! What a controller says of itself, read through whichever driver has it.
 
 mod optional;
+mod zones;
 
 pub(crate) use optional::Transitions;
 
@@ -13,6 +14,7 @@ use nvpoll_spec::{
     Version, ascii_field,
 };
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Everything that was read, in words.
 #[derive(Clone, Debug, Serialize)]
@@ -44,6 +46,8 @@ pub(crate) struct Pages {
     pub features: Vec<(FeatureId, Option<u32>)>,
     /// `None` where the controller has none.
     pub transitions: Option<Result<Transitions, String>>,
+    /// Facts of namespaces with zones.
+    pub zones: Vec<(u32, Vec<(String, String)>)>,
     /// What the driver here would refuse a namespace for.
     pub refusals: Vec<(u32, String)>,
 }
@@ -79,21 +83,32 @@ struct Reading;
 impl ControllerVisitor for Reading {
     type Output = Pages;
 
-    fn visit<F: Function>(self, controller: &Controller<F>) -> Result<Pages, EngineError> {
+    fn visit<F: Function>(self, controller: &Arc<Controller<F>>) -> Result<Pages, EngineError> {
         read(controller)
     }
 }
 
-fn read<F: Function>(controller: &Controller<F>) -> Result<Pages, EngineError> {
+fn read<F: Function>(controller: &Arc<Controller<F>>) -> Result<Pages, EngineError> {
     let failed = |error: NvmeError| EngineError::Failed(error.to_string());
     let capabilities = controller.capabilities();
     let (page_min, page_max) = capabilities.page_bytes();
     let mut namespaces = Vec::new();
-    let mut refusals = Vec::new();
+    let (mut refusals, mut zones) = (Vec::new(), Vec::new());
     for nsid in controller.active_namespaces().map_err(failed)?.into_iter().take(NAMESPACES_SHOWN) {
-        namespaces.push((nsid, controller.namespace_page(nsid).map_err(failed)?));
-        if let Err(error) = controller.namespace(nsid) {
-            refusals.push((nsid, error.to_string()));
+        let namespace = controller.namespace(nsid);
+        match controller.namespace_page(nsid) {
+            Ok(page) => namespaces.push((nsid, page)),
+            // A namespace of another command set has no such page.
+            Err(NvmeError::Command { .. }) if namespace.is_err() => {}
+            Err(error) => return Err(failed(error)),
+        }
+        match namespace {
+            Err(error) => refusals.push((nsid, error.to_string())),
+            Ok(namespace) => zones.extend(
+                namespace
+                    .zones
+                    .map(|of_zones| (nsid, zones::facts(controller, &namespace, &of_zones))),
+            ),
         }
     }
     let feature = |id| controller.feature(id).map(|value| (id, value));
@@ -127,6 +142,7 @@ fn read<F: Function>(controller: &Controller<F>) -> Result<Pages, EngineError> {
             Ok((apst.enabled, apst.table.to_vec()))
         }),
         features: FEATURES.into_iter().map(feature).collect::<Result<_, _>>().map_err(failed)?,
+        zones,
         refusals,
     })
 }
@@ -165,7 +181,15 @@ fn describe(pages: &Pages) -> Inspection {
     }
     for (nsid, page) in &pages.namespaces {
         let refusal = pages.refusals.iter().find(|(refused, _)| refused == nsid);
-        sections.push(namespace_section(*nsid, page, refusal.map(|(_, why)| why.as_str())));
+        let zones = pages.zones.iter().find(|(zoned, _)| zoned == nsid);
+        let zones = zones.map_or(&[][..], |(_, facts)| facts);
+        sections.push(namespace_section(*nsid, page, zones, refusal.map(|(_, why)| why.as_str())));
+    }
+    for (nsid, why) in &pages.refusals {
+        if pages.namespaces.iter().all(|(shown, _)| shown != nsid) {
+            let facts = vec![("not driven", why.clone())];
+            sections.push(section(format!("namespace {nsid}"), facts));
+        }
     }
     let features = pages.features.iter().map(|(id, value)| {
         let value = value.map_or_else(|| "not there".to_owned(), |value| format!("{value:#010x}"));
@@ -212,7 +236,12 @@ fn controller_section(id: &ControllerIdentity) -> Section {
     )
 }
 
-fn namespace_section(nsid: u32, page: &NamespaceIdentity, refusal: Option<&str>) -> Section {
+fn namespace_section(
+    nsid: u32,
+    page: &NamespaceIdentity,
+    zones: &[(String, String)],
+    refusal: Option<&str>,
+) -> Section {
     let format = page.format_in_use();
     let block_bytes = format.filter(|format| format.data_log2 < 32).map(|f| 1u64 << f.data_log2);
     let size = block_bytes.and_then(|bytes| page.blocks.checked_mul(bytes));
@@ -248,6 +277,7 @@ fn namespace_section(nsid: u32, page: &NamespaceIdentity, refusal: Option<&str>)
             kind => format!("type {kind}"),
         },
     ));
+    facts.extend_from_slice(zones);
     if let Some(why) = refusal {
         facts.push(("not driven".to_owned(), why.to_owned()));
     }

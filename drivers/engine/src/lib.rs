@@ -37,6 +37,7 @@ mod status;
 pub mod userspace;
 mod waiting;
 pub mod windows;
+mod zoned;
 
 pub use condition::{Condition, Health};
 pub use kinds::{EngineKind, UnknownEngine, Visitor};

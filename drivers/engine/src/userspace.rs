@@ -4,6 +4,7 @@
 //! is how the function is opened and what the engine is called.
 
 use crate::waiting::{Awaited, Waiting};
+use crate::zoned;
 use crate::{
     Condition, Engine, EngineError, EngineInfo, EngineOption, Geometry, IoStatus, OpenOptions,
     Operation, OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
@@ -191,6 +192,11 @@ impl<F: Function> Userspace<F> {
         &self.controller
     }
 
+    /// The namespace, for messages.
+    fn named(&self) -> String {
+        format!("{}: namespace {}", self.controller.location(), self.namespace.nsid)
+    }
+
     fn shadow_fact(&self) -> &'static str {
         let offered = self.controller.identity().optional_admin_commands().doorbell_buffer();
         match (self.controller.has_shadow_doorbells(), offered) {
@@ -223,6 +229,10 @@ impl<F: Openable> Engine for Userspace<F> {
         let mut namespace = controller.namespace(options.namespace).map_err(failed)?;
         if options.engine.pi == Some(ProtectionMode::Host) {
             namespace = namespace.protected_by_host(controller.location()).map_err(failed)?;
+        }
+        if options.writable && namespace.zones.is_some() {
+            let named = format!("{}: namespace {}", controller.location(), namespace.nsid);
+            return Err(zoned::writes_refused(&named));
         }
         let doorbells = options.engine.doorbell.unwrap_or_default();
         let (sgl, unchecked) = (options.engine.sgl, options.unchecked);
@@ -268,6 +278,11 @@ impl<F: Openable> Engine for Userspace<F> {
             ("volatile write cache", cache),
         ];
         facts.extend(metadata);
+        facts.extend(
+            self.namespace
+                .zones
+                .map(|zones| ("zones", format!("{} of {} blocks", zones.count, zones.zone_blocks))),
+        );
         if self.writes == WriteMode::Deallocate {
             let command = "Dataset Management (deallocate), one range a command".to_owned();
             facts.push(("trims by", command));
@@ -314,6 +329,10 @@ impl<F: Openable> Engine for Userspace<F> {
             unchecked: self.unchecked,
             writes: self.writes,
         };
+        if let Some(zones) = &self.namespace.zones {
+            let block_bytes = self.namespace.block_bytes;
+            zoned::check_reads(&self.named(), zones, block_bytes, shape.io_bytes)?;
+        }
         let pair = QueuePair::new(&self.controller, &self.namespace, options).map_err(failed)?;
         let patience_full = if pair.is_protected_by_host() { 1 } else { patience(self.wait) };
         Ok(UserspaceQueue {

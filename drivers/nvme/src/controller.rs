@@ -12,9 +12,9 @@ use crate::{Namespace, NvmeError, wait};
 use nvpoll_mem::DmaBuf;
 use nvpoll_pci::{Function, Interrupt};
 use nvpoll_spec::{
-    Admin, AdminQueueAttributes, Capabilities, Cns, CompletionEntry, ControllerConfiguration,
-    ControllerIdentity, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL, NamespaceIdentity,
-    ShutdownStatus, SmartLog, SubmissionEntry, Version, queue_sizes, reg,
+    Admin, AdminQueueAttributes, Capabilities, Cns, CommandSet, CompletionEntry,
+    ControllerConfiguration, ControllerIdentity, FeatureId, IDENTIFY_BYTES, LogId, NSID_ALL,
+    NamespaceIdentity, ShutdownStatus, SmartLog, SubmissionEntry, Version, queue_sizes, reg,
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -248,8 +248,17 @@ impl<F: Function> Controller<F> {
                 "there is no namespace {nsid}; valid are 1 to {last}, see `nvpoll identify`"
             )));
         }
+        let set = self.command_set(nsid)?;
+        if set != CommandSet::NVM && set != CommandSet::ZONED {
+            return Err(self.unsupported(format!(
+                "namespace {nsid} has the {set} command set; namespaces of blocks are driven (NVM, Zoned Namespace)"
+            )));
+        }
         let page = self.namespace_page(nsid)?;
-        self.with_guard(Namespace::new(self.location(), nsid, &page)?, &page)
+        let namespace = Namespace::new(self.location(), nsid, &page)?;
+        let zones =
+            (set == CommandSet::ZONED).then(|| self.zones(&namespace, &page)).transpose()?;
+        self.with_guard(Namespace { zones, ..namespace }, &page)
     }
 
     /// The SMART / Health log of the whole controller.
@@ -455,21 +464,22 @@ impl<F: Function> Controller<F> {
 
     /// Steps 3 to 6 of §7.6.1: admin queues, configuration, enable, ready.
     fn enable(&self, bound: Duration) -> Result<(), NvmeError> {
-        let registers = Access(&self.function);
+        let access = Access(&self.function);
         let entries_z = ADMIN_ENTRIES - 1;
         let attributes =
             AdminQueueAttributes::new().with_sq_entries_z(entries_z).with_cq_entries_z(entries_z);
         let (asq, acq) = lock(&self.admin).addresses();
-        registers.write32(reg::AQA, attributes.into_bits())?;
-        registers.write64(reg::ASQ, asq)?;
-        registers.write64(reg::ACQ, acq)?;
+        access.write32(reg::AQA, attributes.into_bits())?;
+        access.write64(reg::ASQ, asq)?;
+        access.write64(reg::ACQ, acq)?;
         let configuration = ControllerConfiguration::new()
             .with_sq_entry_log2(6)
             .with_cq_entry_log2(4)
+            .with_command_set(registers::command_sets(self.capabilities))
             .with_page_size((self.page_bytes / PAGE_BYTES).trailing_zeros() as u8)
             .with_enable(true);
-        registers.write32(reg::CC, configuration.into_bits())?;
-        registers.wait("CSTS.RDY after enabling", bound, true, |status| status.ready())
+        access.write32(reg::CC, configuration.into_bits())?;
+        access.wait("CSTS.RDY after enabling", bound, true, |status| status.ready())
     }
 
     /// Set Features, Number of Queues (§5.21.1.7); both numbers are zero-based, asked and granted.

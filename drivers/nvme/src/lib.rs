@@ -14,8 +14,8 @@
 //!
 //! No scatter gather list of more than one descriptor, no guard of 32 bits, no storage tags, no memory
 //! pages larger than 64 KiB (CAP.MPSMIN), no interrupts of the admin queue, no
-//! arbitration but round robin, no namespace management, no reset while I/O runs. A controller or
-//! namespace that needs one of these is refused with the reason, never misread.
+//! arbitration but round robin, no namespace management, no zone descriptor extensions, no reset while
+//! I/O runs. A controller or namespace that needs one of these is refused with the reason, never misread.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ mod shadow;
 mod slots;
 mod wait;
 
-pub use commands::{Apst, Commands, FormatWish, SecureErase};
+pub use commands::{Apst, Commands, FormatWish, SecureErase, Zones};
 pub use controller::{Controller, Options};
 pub use error::{NvmeError, ProtocolError};
 pub use metadata::{Metadata, MetadataPlace};
@@ -81,6 +81,8 @@ pub mod limits {
     pub const COMMANDS_MAX: u32 = 0x7fff;
     /// Largest I/O in bytes.
     pub const IO_BYTES_MAX: u32 = 64 << 20;
+    /// Most zones of a namespace that are reported.
+    pub const ZONES_MAX: u64 = 1 << 20;
     /// Most namespaces that are listed.
     pub const NAMESPACES_MAX: usize = 65_536;
 }

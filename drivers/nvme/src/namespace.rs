@@ -1,6 +1,6 @@
 //! A namespace as I/O needs it.
 
-use crate::{Metadata, NvmeError};
+use crate::{Metadata, NvmeError, Zones};
 use nvpoll_spec::NamespaceIdentity;
 
 /// Smallest and largest block that the driver moves, as powers of two: 512 bytes to 64 KiB.
@@ -19,6 +19,8 @@ pub struct Namespace {
     pub block_log2: u8,
     /// What a block has beside its data.
     pub metadata: Option<Metadata>,
+    /// What its zones are, where it has some: a write then lands at a zone's write pointer alone.
+    pub zones: Option<Zones>,
 }
 
 impl Namespace {
@@ -62,7 +64,8 @@ impl Namespace {
                 "says it has {blocks} blocks, more than 2^64 bytes; its Identify page is not valid"
             ));
         }
-        Ok(Self { nsid, blocks: page.blocks, block_bytes, block_log2: format.data_log2, metadata })
+        let (blocks, block_log2) = (page.blocks, format.data_log2);
+        Ok(Self { nsid, blocks, block_bytes, block_log2, metadata, zones: None })
     }
 
     /// The same where the host makes and checks protection information.

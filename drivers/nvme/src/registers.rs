@@ -8,6 +8,17 @@ use nvpoll_pci::Function;
 use nvpoll_spec::{Capabilities, ControllerConfiguration, ControllerStatus, ShutdownStatus, reg};
 use std::time::Duration;
 
+/// CAP.CSS bit 6: the controller has I/O command sets beside the NVM Command Set, or may have (2.0, §3.1.3.1).
+const SEVERAL_SETS: u8 = 1 << 6;
+/// CC.CSS for all of them.
+const ALL_SETS: u8 = 0b110;
+
+/// CC.CSS for a controller (2.0, §3.1.3.5): all command sets where it has several, since a namespace of
+/// another than the NVM Command Set is not there otherwise.
+pub(crate) fn command_sets(capabilities: Capabilities) -> u8 {
+    if capabilities.command_sets() & SEVERAL_SETS != 0 { ALL_SETS } else { 0 }
+}
+
 /// Register access that knows whose registers they are.
 pub(crate) struct Access<'a, F: Function>(pub &'a F);
 
@@ -55,9 +66,9 @@ impl<F: Function> Access<'_, F> {
         }
         let capabilities = Capabilities::from_bits(bits);
         let unsupported = |reason| Err(NvmeError::Unsupported { location: location(), reason });
-        if capabilities.command_sets() & 1 == 0 {
+        if capabilities.command_sets() & (1 | SEVERAL_SETS) == 0 {
             return unsupported(format!(
-                "CAP is {bits:#018x}: the controller has no NVM command set (CSS bit 0)"
+                "CAP is {bits:#018x}: the controller has no NVM command set (CSS bit 0), nor several (CSS bit 6)"
             ));
         }
         let (page_bytes_min, _) = capabilities.page_bytes();

@@ -55,6 +55,12 @@ open_enum! {
         VERIFY = 0x0c, "Verify";
         /// Copy (TP 4065; NVM Command Set 1.0, §3.2.2).
         COPY = 0x19, "Copy";
+        /// Zone Management Send (Zoned Namespace Command Set 1.1, §3.4.3).
+        ZONE_MANAGEMENT_SEND = 0x79, "Zone Management Send";
+        /// Zone Management Receive (Zoned Namespace Command Set 1.1, §3.4.2).
+        ZONE_MANAGEMENT_RECEIVE = 0x7a, "Zone Management Receive";
+        /// Zone Append (Zoned Namespace Command Set 1.1, §3.4.1).
+        ZONE_APPEND = 0x7d, "Zone Append";
     }
 }
 
@@ -71,6 +77,10 @@ open_enum! {
         DESCRIPTORS = 0x03, "Namespace Identification Descriptor list";
         /// Identify Namespace of a command set; with CSI 0 the NVM Command Set's (2.0).
         NVM_NAMESPACE = 0x05, "Identify Namespace of the NVM Command Set";
+        /// The same of the command set that CSI names: what zones are with CSI 2.
+        SET_NAMESPACE = 0x05, "Identify Namespace of a command set";
+        /// Identify Controller of the command set that CSI names.
+        SET_CONTROLLER = 0x06, "Identify Controller of a command set";
     }
 }
 

@@ -32,6 +32,7 @@ mod open;
 mod protection;
 mod registers;
 mod status;
+mod zone;
 
 pub use address::{CLASS_NVME, ParseAddressError, PciAddress};
 pub use command::{
@@ -55,6 +56,10 @@ pub use registers::{
     Version, reg,
 };
 pub use status::{Status, StatusCodeType};
+pub use zone::{
+    CommandSet, ZONE_REPORT_HEADER_BYTES, ZoneAction, ZoneDescriptor, ZoneState, Zoned,
+    ZonedLbaFormat, ZonedNamespaceIdentity, zones_max,
+};
 
 /// The broadcast namespace identifier: a command that names it means every namespace (§6.1.2).
 pub const NSID_ALL: u32 = 0xffff_ffff;

@@ -76,6 +76,18 @@ impl Status {
     pub const COMMAND_SIZE_LIMIT: Self = Self::new(1, 0x83);
     /// Invalid Protection Information.
     pub const INVALID_PROTECTION: Self = Self::new(1, 0x81);
+    /// Zone Boundary Error (Zoned Namespace Command Set 1.1, Figure 23, as the following).
+    pub const ZONE_BOUNDARY: Self = Self::new(1, 0xb8);
+    /// Zone Is Full.
+    pub const ZONE_FULL: Self = Self::new(1, 0xb9);
+    /// Zone Invalid Write: not at the write pointer.
+    pub const ZONE_INVALID_WRITE: Self = Self::new(1, 0xbc);
+    /// Too Many Active Zones.
+    pub const ZONE_TOO_MANY_ACTIVE: Self = Self::new(1, 0xbd);
+    /// Too Many Open Zones.
+    pub const ZONE_TOO_MANY_OPEN: Self = Self::new(1, 0xbe);
+    /// Invalid Zone State Transition.
+    pub const ZONE_INVALID_TRANSITION: Self = Self::new(1, 0xbf);
     /// Write Fault.
     pub const WRITE_FAULT: Self = Self::new(2, 0x80);
     /// Unrecovered Read Error.
@@ -178,6 +190,14 @@ impl Status {
             (1, 0x81) => "Invalid Protection Information",
             (1, 0x82) => "Attempted Write to Read Only Range",
             (1, 0x83) => "Command Size Limit Exceeded",
+            (1, 0xb8) => "Zone Boundary Error",
+            (1, 0xb9) => "Zone Is Full",
+            (1, 0xba) => "Zone Is Read Only",
+            (1, 0xbb) => "Zone Is Offline",
+            (1, 0xbc) => "Zone Invalid Write",
+            (1, 0xbd) => "Too Many Active Zones",
+            (1, 0xbe) => "Too Many Open Zones",
+            (1, 0xbf) => "Invalid Zone State Transition",
             (2, 0x80) => "Write Fault",
             (2, 0x81) => "Unrecovered Read Error",
             (2, 0x82) => "End-to-end Guard Check Error",

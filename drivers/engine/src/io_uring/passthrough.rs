@@ -161,6 +161,9 @@ impl IoUringCmd {
         let shown = path.display().to_string();
         let namespace = Namespace::new(&shown, nsid, &page)
             .map_err(|error| EngineError::Usage(error.to_string()))?;
+        if options.writable && admin::is_zoned(path, &file, &controller, nsid) {
+            return Err(crate::zoned::writes_refused(&format!("{shown}: namespace {nsid}")));
+        }
         if let Some(metadata) = namespace.metadata {
             return Err(EngineError::Usage(format!(
                 "{shown}: namespace {nsid} is formatted with {} bytes of metadata a block, which this \

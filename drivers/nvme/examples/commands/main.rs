@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 mod vfio;
+#[cfg(target_os = "linux")]
+mod zones;
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -21,6 +21,10 @@ pub fn check() -> Result<(), Box<dyn Error>> {
     if ascii_field(&controller.identity().serial) != Ok(serial.as_str()) {
         return Err(format!("the drive's serial number is not {serial}").into());
     }
+    let namespace = controller.namespace(1)?;
+    if let Some(zones) = &namespace.zones {
+        return crate::zones::check(&controller, &namespace, zones);
+    }
     io_commands(&controller)?;
     admin_commands(&controller)?;
     Ok(())

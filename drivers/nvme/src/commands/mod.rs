@@ -1,16 +1,19 @@
 //! The rarer commands, each sent by itself and waited for: nothing here is on the way of an I/O.
 //!
-//! [`Commands`] has the NVM commands beyond Read, Write and Flush; `logs.rs`, `features.rs`,
-//! `format.rs` and `events.rs` give [`Controller`] the admin commands. What a controller does not offer (ONCS, OAES,
+//! [`Commands`] has the NVM commands beyond Read, Write and Flush, and in `zones.rs` those of zoned
+//! namespaces; `logs.rs`, `features.rs`, `format.rs` and `events.rs` give [`Controller`] the admin
+//! commands. What a controller does not offer (ONCS, OAES,
 //! APSTA) is refused here, before anything is sent.
 
 mod events;
 mod features;
 mod format;
 mod logs;
+mod zones;
 
 pub use features::Apst;
 pub use format::{FormatWish, SecureErase};
+pub use zones::Zones;
 
 use crate::limits::COMMAND_WAIT;
 use crate::{Controller, Namespace, NvmeError, PairOptions, QueuePair};

@@ -177,6 +177,8 @@ fn what_is_odd_but_right_is_driven() {
         good.with_page_size_min(4).with_page_size_max(15),
         good.with_page_size_min(4).with_page_size_max(0),
         good.with_command_sets(0xc1),
+        good.with_command_sets(0x40),
+        good.with_command_sets(0x43),
         good.with_contiguous_queues(false),
         good.with_doorbell_stride(3),
         good.with_subsystem_reset(true).with_arbitration(3),

@@ -6,9 +6,10 @@
 use nvpoll_mem::{DmaSpace, Doorbell, MemError, Pages, RegisterError, Registers};
 use nvpoll_pci::Function;
 use nvpoll_spec::{
-    AdminOpcode, AdminQueueAttributes, Capabilities, Cns, CompletionEntry, ControllerConfiguration,
-    ControllerIdentity, ControllerStatus, FeatureId, LbaFormat, NamespaceIdentity, ShutdownStatus,
-    Status, SubmissionEntry, Version, reg,
+    AdminOpcode, AdminQueueAttributes, Capabilities, Cns, CommandSet, CompletionEntry,
+    ControllerConfiguration, ControllerIdentity, ControllerStatus, FeatureId, LbaFormat,
+    NamespaceIdentity, ShutdownStatus, Status, SubmissionEntry, Version, ZonedNamespaceIdentity,
+    reg,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -26,6 +27,9 @@ pub struct Character {
     pub namespace: NamespaceIdentity,
     /// The page of active namespaces above a namespace.
     pub list: Box<dyn Fn(u32) -> Vec<u32> + Send>,
+    /// CSI of the namespace, where CC.CSS has all command sets, and what it says of its zones.
+    pub set: Option<CommandSet>,
+    pub zones: ZonedNamespaceIdentity,
     /// Completion of Set Features, Number of Queues.
     pub granted: u32,
     /// Reads of CSTS until RDY follows EN, either way.
@@ -54,6 +58,8 @@ impl Default for Character {
             controller,
             namespace,
             list: Box::new(|after| if after == 0 { vec![1] } else { vec![] }),
+            set: Some(CommandSet::NVM),
+            zones: ZonedNamespaceIdentity::new_zeroed(),
             granted: 3 | 3 << 16,
             ready_after: 2,
             hung_at_first: false,
@@ -88,6 +94,11 @@ impl Device {
         if cc.enable() && cc.shutdown() != 0 {
             self.csts = self.csts.with_shutdown(ShutdownStatus::Complete);
         }
+        // CC.CSS other than what the controller has: it does not come up.
+        let sets = if self.character.capabilities.command_sets() >> 6 & 1 == 0 { 0 } else { 6 };
+        if cc.enable() && cc.command_set() != sets {
+            self.csts = self.csts.with_fatal(true);
+        }
         self.cc = cc;
     }
 
@@ -108,6 +119,19 @@ impl Device {
         match (AdminOpcode(entry.opcode), Cns(entry.cdw10 as u8)) {
             (AdminOpcode::IDENTIFY, Cns::CONTROLLER) => page(controller.as_bytes()),
             (AdminOpcode::IDENTIFY, Cns::NAMESPACE) => page(namespace.as_bytes()),
+            (AdminOpcode::IDENTIFY, Cns::DESCRIPTORS) if self.cc.command_set() == 6 => {
+                let mut list = vec![0; 4096];
+                if let Some(set) = self.character.set {
+                    list[..5].copy_from_slice(&[4, 1, 0, 0, set.0]);
+                }
+                page(&list)
+            }
+            (AdminOpcode::IDENTIFY, Cns::SET_NAMESPACE) if entry.cdw11 == 2 << 24 => {
+                page(self.character.zones.as_bytes())
+            }
+            (AdminOpcode::IDENTIFY, Cns::SET_CONTROLLER) if entry.cdw11 == 2 << 24 => {
+                page(&[3; 4096])
+            }
             (AdminOpcode::IDENTIFY, Cns::ACTIVE_NAMESPACES) => page(list(entry.nsid).as_bytes()),
             (AdminOpcode::SET_FEATURES, Cns(id)) if id == FeatureId::NUMBER_OF_QUEUES.0 => {
                 (Status::SUCCESS, *granted, None)

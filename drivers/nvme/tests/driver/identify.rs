@@ -3,7 +3,7 @@
 use crate::fake::{Character, Fake};
 use nvpoll_nvme::limits::{COMMAND_BYTES_MAX, NAMESPACES_MAX};
 use nvpoll_nvme::{Controller, NvmeError, Options, PairOptions, QueuePair, Rejected};
-use nvpoll_spec::{ControllerIdentity, NamespaceIdentity, Version, ascii_field};
+use nvpoll_spec::{CommandSet, ControllerIdentity, NamespaceIdentity, Version, ascii_field};
 use proptest::prelude::*;
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -295,5 +295,49 @@ proptest! {
                 Err(other) => prop_assert!(false, "{other}"),
             }
         }
+    }
+}
+
+/// A controller of several command sets with one namespace, which says what `change` makes of it.
+fn of_set(change: impl FnOnce(&mut Character)) -> Arc<Controller<Fake>> {
+    let mut character = Character::default();
+    character.capabilities.set_command_sets(0x41);
+    character.set = Some(CommandSet::ZONED);
+    character.zones.formats[0].zone_blocks = 3000;
+    (character.zones.active_max_z, character.zones.open_max_z) = (13, u32::MAX);
+    change(&mut character);
+    open(character)
+}
+
+#[test]
+fn zones_are_what_the_namespace_says() {
+    let zones = of_set(|_| ()).namespace(1).unwrap().zones.unwrap();
+    assert_eq!((zones.zone_blocks, zones.count), (3000, (1_u64 << 20).div_ceil(3000)));
+    assert_eq!((zones.active_max, zones.open_max), (Some(14), None));
+    assert_eq!((zones.append_bytes_max, zones.reads_cross), (Some(32 << 10), false));
+    assert_eq!(of_set(|page| page.set = Some(CommandSet::NVM)).namespace(1).unwrap().zones, None);
+    let one_set = open(Character::default());
+    assert_eq!(one_set.namespace(1).unwrap().zones, None, "nothing is asked");
+}
+
+#[test]
+fn zones_that_cannot_be_and_other_command_sets_are_refused() {
+    type Change = fn(&mut Character);
+    let cases: [(Change, &str); 4] = [
+        (
+            |page| page.set = Some(CommandSet::KEY_VALUE),
+            "namespace 1 has the Key Value command set",
+        ),
+        (|page| page.set = None, "does not say which namespace 1 has"),
+        (|page| page.zones.formats[0].zone_blocks = 0, "zones have 0 blocks (ZSZE)"),
+        (
+            |page| page.zones.formats[0].zone_blocks = u64::MAX,
+            "zones have 18446744073709551615 blocks",
+        ),
+    ];
+    for (change, says) in cases {
+        let refused = of_set(change).namespace(1).unwrap_err();
+        assert!(matches!(refused, NvmeError::Unsupported { .. }), "{refused:?}");
+        assert!(refused.to_string().contains(says), "{refused}");
     }
 }
