@@ -114,6 +114,16 @@ impl Device {
             Cns::CONTROLLER => identify::controller(options, page),
             Cns::NAMESPACE if entry.nsid == NSID => identify::namespace(options, page),
             Cns::DESCRIPTORS if entry.nsid == NSID => identify::descriptors(options, page),
+            Cns::SET_NAMESPACE if options.zoned.is_zoned() && entry.cdw11 >> 24 == 2 => {
+                if entry.nsid != NSID {
+                    return invalid_namespace;
+                }
+                identify::zoned_namespace(options, page);
+            }
+            // ZASL 0: as MDTS.
+            Cns::SET_CONTROLLER if options.zoned.is_zoned() && entry.cdw11 >> 24 == 2 => {
+                page.fill(0)
+            }
             // CSI 0 (CDW11): the NVM Command Set's.
             Cns::NVM_NAMESPACE if entry.cdw11 >> 24 != 0 => {
                 return Err(Outcome::invalid(Status::INVALID_FIELD));

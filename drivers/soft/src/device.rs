@@ -14,6 +14,7 @@ use crate::pace::Pace;
 use crate::prp::Segments;
 use crate::queue::{Cq, Pending, Posted, Sq, Unlooked};
 use crate::shared::{Shared, UNWRITTEN};
+use crate::zones::Zones;
 use nvpoll_spec::{ControllerStatus, Status, SubmissionEntry};
 use std::sync::atomic::Ordering;
 
@@ -73,6 +74,7 @@ pub(crate) struct Device {
     /// As `segments`, of metadata that crosses the bus beside the data; and one block with its metadata.
     pub(crate) metadata_segments: Segments,
     pub(crate) block: Vec<u64>,
+    pub(crate) zones: Option<Zones>,
     pub(crate) page_bytes: u64,
     pub(crate) sqs: Vec<Option<Box<Sq>>>,
     pub(crate) cqs: Vec<Option<Box<Cq>>>,
@@ -104,6 +106,7 @@ impl Device {
             media: Media::open(options)?,
             metadata_segments: Segments::default(),
             block: vec![0; (options.lba_bytes as usize + usize::from(options.metadata.bytes)) / 8],
+            zones: Zones::new(options),
             page_bytes: 4096,
             sqs: (0..queues).map(|_| None).collect(),
             cqs: (0..queues).map(|_| None).collect(),

@@ -3,6 +3,7 @@
 use crate::device::{Device, Outcome};
 use crate::nvm::{NSID, Range, media_error};
 use crate::shared::Shared;
+use crate::zones::Zones;
 use nvpoll_spec::{FormatSettings, NSID_ALL, Status, SubmissionEntry};
 
 impl Device {
@@ -31,6 +32,7 @@ impl Device {
         let erased = self.media.zero(all.offset, all.bytes);
         let erased = erased.and_then(|()| self.forget_metadata(shared, &all));
         erased.map_err(|status| media_error(shared, status))?;
+        self.zones = Zones::new(&shared.options);
         Ok(Outcome::DONE)
     }
 }

@@ -5,8 +5,9 @@ use crate::nvm::NSID;
 use crate::optional::{COPY_BLOCKS_MAX, COPY_RANGE_BLOCKS_MAX, COPY_RANGES_MAX};
 use crate::options::SoftOptions;
 use nvpoll_spec::{
-    ControllerIdentity, ExtendedLbaFormat, GuardFormat, IDENTIFY_BYTES, LbaFormat,
+    CommandSet, ControllerIdentity, ExtendedLbaFormat, GuardFormat, IDENTIFY_BYTES, LbaFormat,
     NamespaceIdentity, NvmNamespaceIdentity, OptionalAdminCommands, OptionalCommands, Version,
+    ZonedNamespaceIdentity,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -58,6 +59,12 @@ impl IntoBytesPage for NvmNamespaceIdentity {
     }
 }
 
+impl IntoBytesPage for ZonedNamespaceIdentity {
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl IntoBytesPage for NamespaceIdentity {
     fn bytes(&self) -> &[u8] {
         self.as_bytes()
@@ -87,18 +94,19 @@ pub(crate) fn controller(options: &SoftOptions, page: &mut Page) {
     (id.sq_entry_log2, id.cq_entry_log2) = (0x66, 0x44);
     id.namespaces = NSID;
     // Neither of the two where they would have to move metadata.
-    let is_plain = options.metadata.bytes == 0;
+    let is_zoned = options.zoned.is_zoned();
+    let copies = options.metadata.bytes == 0 && !is_zoned;
     let admin = OptionalAdminCommands::new().with_format(true).with_doorbell_buffer(options.shadow);
     id.admin_commands = admin.into_bits();
     id.nvm_commands = OptionalCommands::new()
-        .with_compare(is_plain)
-        .with_dataset_management(true)
-        .with_write_zeroes(true)
-        .with_verify(true)
-        .with_copy(is_plain)
+        .with_compare(copies)
+        .with_dataset_management(!is_zoned)
+        .with_write_zeroes(!is_zoned)
+        .with_verify(!is_zoned)
+        .with_copy(copies)
         .into_bits();
     // Copy's ranges in format 0.
-    id.copy_formats = is_plain.into();
+    id.copy_formats = copies.into();
     // A volatile write cache is there, and Flush takes the broadcast NSID (bits 2:1, 11b).
     id.write_cache = 1 | 3 << 1;
     // SGLs in I/O commands, of double words at their addresses (bits 1:0, 10b); data blocks alone.
@@ -152,7 +160,9 @@ pub(crate) fn namespace(options: &SoftOptions, page: &mut Page) {
     id.deallocate = 1;
     id.media_bytes = [options.size_bytes, 0];
     let metadata = &options.metadata;
-    if metadata.bytes == 0 {
+    if options.zoned.is_zoned() {
+        // No Copy, and no metadata.
+    } else if metadata.bytes == 0 {
         (id.copy_range_blocks_max, id.copy_blocks_max) = (COPY_RANGE_BLOCKS_MAX, COPY_BLOCKS_MAX);
         id.copy_ranges_z = (COPY_RANGES_MAX - 1) as u8;
     } else {
@@ -197,4 +207,20 @@ pub(crate) fn descriptors(options: &SoftOptions, page: &mut Page) {
     {
         *byte = value;
     }
+    // And the command set (type 4, 1 byte), where there is a choice.
+    if let Some(set) = bytes.get_mut(20..25).filter(|_| options.zoned.is_zoned()) {
+        set.copy_from_slice(&[4, 1, 0, 0, CommandSet::ZONED.0]);
+    }
+}
+
+/// Identify Namespace of the Zoned Namespace Command Set.
+pub(crate) fn zoned_namespace(options: &SoftOptions, page: &mut Page) {
+    let mut id = ZonedNamespaceIdentity::new_zeroed();
+    // Zero-based, so that no limit, 0, becomes all ones.
+    id.active_max_z = options.zoned.active_max.wrapping_sub(1);
+    id.open_max_z = options.zoned.open_max.wrapping_sub(1);
+    if let Some(format) = id.formats.first_mut() {
+        format.zone_blocks = options.zoned.zone_bytes / u64::from(options.lba_bytes);
+    }
+    page_of(&id, page);
 }

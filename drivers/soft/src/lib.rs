@@ -16,7 +16,9 @@
 //!
 //! # What it does not do
 //!
-//! One namespace of one LBA format; where its blocks have metadata there is neither Compare nor Copy.
+//! One namespace of one LBA format; where its blocks have metadata there is neither Compare nor Copy. Where
+//! it is zoned, blocks are written by Write and Zone Append alone, all zones are alike, none becomes read
+//! only or offline, and a Controller Reset leaves their states.
 //! No interrupts (a
 //! completion queue may ask for one and never gets it), no SGLs but a data block, no fused commands,
 //! no Format to another LBA format, no firmware download, namespace management or reservations. Arbitration is plain round
@@ -55,6 +57,8 @@ mod prp;
 mod queue;
 mod shared;
 mod thread;
+mod zoned;
+mod zones;
 
 pub use controller::{SoftController, SoftDoorbell, SoftError};
 pub use fault::{FaultAction, FaultHooks, FaultRule};
@@ -62,3 +66,4 @@ pub use iommu::DmaFault;
 pub use metadata::BlockMetadata;
 pub use options::{Backing, OptionError, SoftOptions};
 pub use shared::SoftCounters;
+pub use zoned::ZonedOptions;

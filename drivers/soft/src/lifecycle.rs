@@ -96,7 +96,7 @@ impl Device {
         let page_bytes = 4096u64 << cc.page_size();
         let pages = shared.options.page_log2_min..=shared.options.page_log2_max;
         // Entry sizes may still be zero here: they count when the first I/O queue is created.
-        let good = cc.command_set() == 0
+        let good = cc.command_set() == if shared.options.zoned.is_zoned() { 6 } else { 0 }
             && cc.arbitration() == 0
             && pages.contains(&cc.page_size())
             && matches!(cc.sq_entry_log2(), 0 | 6)

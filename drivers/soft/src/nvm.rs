@@ -27,6 +27,9 @@ impl Device {
             return Outcome::invalid(Status::INVALID_FIELD);
         }
         let opcode = NvmOpcode(entry.opcode);
+        if self.zones.is_some() {
+            return self.zoned_command(shared, entry);
+        }
         let is_plain = shared.options.metadata.bytes == 0;
         let outcome = match opcode {
             NvmOpcode::READ if is_plain => self.transfer(shared, entry, false),
@@ -45,8 +48,19 @@ impl Device {
         outcome.err().unwrap_or(Outcome::DONE)
     }
 
+    /// A command on a zoned namespace: what changes its blocks without regard for zones is not there.
+    fn zoned_command(&mut self, shared: &Shared, entry: &SubmissionEntry) -> Outcome {
+        let outcome = match NvmOpcode(entry.opcode) {
+            NvmOpcode::READ => self.zoned_transfer(shared, entry, false),
+            NvmOpcode::WRITE => self.zoned_transfer(shared, entry, true),
+            NvmOpcode::FLUSH => self.flush(shared, entry),
+            _ => return self.zone_command(shared, entry).unwrap_or_else(|failure| failure),
+        };
+        outcome.err().unwrap_or(Outcome::DONE)
+    }
+
     #[inline]
-    fn transfer(
+    pub(crate) fn transfer(
         &mut self,
         shared: &Shared,
         entry: &SubmissionEntry,

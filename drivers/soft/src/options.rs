@@ -1,6 +1,7 @@
 //! What a soft controller is like, and the text that says it: `soft[:key=value,…]`.
 
 use crate::metadata::BlockMetadata;
+use crate::zoned::ZonedOptions;
 use nvpoll_spec::GuardFormat;
 use std::fmt;
 use std::path::PathBuf;
@@ -45,6 +46,9 @@ pub enum Backing {
 /// | `pi=` | protection information of type 1 to 3; 0 is none | `0` |
 /// | `pil=` | 1: it is the metadata's first 8 bytes; 0: its last | `0` |
 /// | `pif=` | 2: a guard of 64 bits, in 16 bytes; 0: of 16 bits | `0` |
+/// | `zoned=` | a zone in bytes: the namespace is zoned | none |
+/// | `zcap=` | bytes of a zone that may be written | all |
+/// | `mar=`, `mor=` | most active and most open zones | no limit |
 /// | `latency=` | from the command's fetch to its completion, with `ns`, `us`, `ms` or `s` | `0` |
 /// | `iops=` | most I/Os a second; a count, so `k` and `m` are **decimal**: `500k` is 500,000 | no limit |
 /// | `backing=` | `ram`, `null`, or `file` with `file=` | `ram` |
@@ -69,6 +73,8 @@ pub struct SoftOptions {
     pub lba_bytes: u32,
     /// What a block has beside its data.
     pub metadata: BlockMetadata,
+    /// What zones it has.
+    pub zoned: ZonedOptions,
     /// From the fetch of an I/O command to its completion.
     pub latency: Duration,
     /// Most I/O commands completed in a second.
@@ -103,6 +109,7 @@ impl Default for SoftOptions {
             size_bytes: 1 << 30,
             lba_bytes: 512,
             metadata: BlockMetadata::default(),
+            zoned: ZonedOptions::default(),
             latency: Duration::ZERO,
             iops: None,
             backing: Backing::Ram,
@@ -133,7 +140,7 @@ pub struct OptionError {
 }
 
 impl OptionError {
-    fn new(option: &str, seen: impl fmt::Debug, allowed: impl Into<String>) -> Self {
+    pub(crate) fn new(option: &str, seen: impl fmt::Debug, allowed: impl Into<String>) -> Self {
         Self { option: option.to_owned(), seen: format!("{seen:?}"), allowed: allowed.into() }
     }
 }
@@ -196,6 +203,7 @@ impl SoftOptions {
             &format!("it takes a multiple of the block, lba={lba}"),
         )?;
         self.validate_metadata()?;
+        self.zoned.validate(self)?;
         check(self.latency <= LATENCY_MAX, "latency", &self.latency, LATENCY_ALLOWED)?;
         let iops = self.iops.unwrap_or(1);
         check((1..=IOPS_MAX).contains(&iops), "iops", &iops, IOPS_ALLOWED)?;
@@ -257,6 +265,11 @@ impl SoftOptions {
         Ok(())
     }
 
+    /// Whether blocks are kept in a file.
+    pub(crate) fn has_file(&self) -> bool {
+        matches!(self.backing, Backing::File(_))
+    }
+
     fn timing_text(&self) -> String {
         let iops = self.iops.map_or_else(|| "no limit".to_owned(), |iops| iops.to_string());
         format!("latency={} and iops={iops}", Time(self.latency))
@@ -286,6 +299,7 @@ impl SoftOptions {
                     _ => return Err(error(PIF_ALLOWED)),
                 };
             }
+            key if ZonedOptions::NAMES.contains(&key) => self.zoned.set(key, value)?,
             "latency" => self.latency = time(value).ok_or_else(|| error(LATENCY_ALLOWED))?,
             "iops" => self.iops = Some(count(value).ok_or_else(|| error(IOPS_ALLOWED))?),
             "mqes" => self.mqes = number(value).ok_or_else(|| error(MQES_ALLOWED))?,
@@ -306,7 +320,7 @@ impl SoftOptions {
 }
 
 fn unknown(key: &str) -> OptionError {
-    let allowed = "there are size, lba, ms, mset, pi, pil, pif, latency, iops, backing, file, mqes, mdts, \
+    let allowed = "there are size, lba, ms, mset, pi, pil, pif, zoned, zcap, mar, mor, latency, iops, backing, file, mqes, mdts, \
                    mpsmin, mpsmax, queues, stride, timeout, serial, shadow and stepped";
     OptionError::new("name", key, allowed)
 }
@@ -369,7 +383,7 @@ fn is_option(key: &str) -> bool {
         "size", "lba", "ms", "mset", "pi", "pil", "pif", "latency", "iops", "backing", "file",
         "mqes", "mdts", "mpsmin", "mpsmax", "queues", "stride", "timeout", "serial",
     ];
-    options.contains(&key)
+    options.contains(&key) || ZonedOptions::NAMES.contains(&key)
 }
 
 fn choose_backing(backing: Option<&str>, file: Option<String>) -> Result<Backing, OptionError> {
@@ -401,7 +415,7 @@ fn split(text: &str) -> Vec<String> {
 }
 
 /// Decimal digits and nothing else: `parse` alone would take a sign.
-fn number<T: FromStr>(text: &str) -> Option<T> {
+pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
@@ -418,7 +432,7 @@ fn with_unit(text: &str) -> Option<(u64, String)> {
 }
 
 /// Bytes with a binary suffix, as fio writes them.
-fn binary(text: &str) -> Option<u64> {
+pub(crate) fn binary(text: &str) -> Option<u64> {
     let (value, unit) = with_unit(text)?;
     let shift = match unit.as_str() {
         "" | "b" => 0,
@@ -500,6 +514,7 @@ impl fmt::Display for SoftOptions {
         if guard == GuardFormat::Bits64 {
             f.write_str(",pif=2")?;
         }
+        self.zoned.fmt(f)?;
         if self.latency != default.latency {
             write!(f, ",latency={}", Time(self.latency))?;
         }
@@ -553,7 +568,7 @@ impl fmt::Display for SoftOptions {
 }
 
 /// Bytes with the largest binary suffix that divides them.
-struct Binary(u64);
+pub(crate) struct Binary(pub(crate) u64);
 
 impl fmt::Display for Binary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -138,7 +138,7 @@ impl Shared {
             .with_contiguous_queues(true)
             .with_timeout_500ms(options.timeout_500ms)
             .with_doorbell_stride(options.stride)
-            .with_command_sets(1)
+            .with_command_sets(if options.zoned.is_zoned() { 1 << 6 } else { 1 })
             .with_page_size_min(options.page_log2_min)
             .with_page_size_max(options.page_log2_max);
         let slots = 2 * (usize::from(options.queues) + 1);

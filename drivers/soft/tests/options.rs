@@ -25,6 +25,7 @@ fn every_option_is_understood() {
                stride=2,timeout=1500ms,serial=X 1=y,backing=null,shadow";
     let options = parse(all);
     let expected = SoftOptions {
+        zoned: nvpoll_soft::ZonedOptions::default(),
         size_bytes: 4 << 30,
         lba_bytes: 4096,
         latency: Duration::from_micros(80),
@@ -231,6 +232,7 @@ fn options() -> impl Strategy<Value = SoftOptions> {
                 },
             };
             SoftOptions {
+                zoned: nvpoll_soft::ZonedOptions::default(),
                 size_bytes: blocks << lba_log2,
                 lba_bytes: 1 << lba_log2,
                 latency: Duration::from_nanos(timing.0),

@@ -21,6 +21,7 @@ mod shadow;
 mod support;
 mod transfer;
 mod trim;
+mod zones;
 
 mod fake;
 mod spy;
