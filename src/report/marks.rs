@@ -91,6 +91,8 @@ pub enum MarkKind {
     Split,
     /// The kernel hands each I/O to a thread of its own.
     KernelWorkers,
+    /// The drive reported something by itself meanwhile.
+    DriveEvent,
     /// Wine stood in for Windows.
     NotWindows,
     /// The stages of each I/O were timed, which costs something.

@@ -357,6 +357,7 @@ fn measured_round(
             CautionKind::Buffered => MarkKind::Buffered,
             CautionKind::Split => MarkKind::Split,
             CautionKind::Workers => MarkKind::KernelWorkers,
+            CautionKind::DriveEvent => MarkKind::DriveEvent,
         };
         Mark::new(kind, caution.text)
     });

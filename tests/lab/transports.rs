@@ -52,10 +52,14 @@ fn device_node_and_iommufd() {
          nvpoll run $b --rw randread --bs 4k --iodepth 8 --number-ios 512 --json /tmp/registers >/dev/null
          grep -h '\"shadow doorbells' /tmp/registers /tmp/shadow
          nvpoll run $b --iommu iommufd --runtime 1 --ramp-time 0 --iodepth 8 --json - | grep '\"transport\"'
+         warn() {{ host qmp \"{{\\\"execute\\\":\\\"qom-set\\\",\\\"arguments\\\":{{\\\"path\\\":\\\"/machine/peripheral/D1\\\",\\\"property\\\":\\\"smart_critical_warning\\\",\\\"value\\\":$1}}}}\" >/dev/null; }}
+         (while sleep 0.3; do warn 4; warn 0; done) & loop=$!
+         nvpoll run $b --rw randread --runtime 4 --ramp-time 0 | grep 'reported while'; kill $loop
          nvpoll unbind --all; echo \"after: $(drive D0 driver) $(drive D1 driver)\""
     ));
     ran.is_fine();
     let said = |words: &str| assert!(ran.stdout.contains(words), "{words:?} was not said");
+    said("reported while it was driven: SMART / health status: NVM subsystem reliability");
     said("userspace driver, VFIO device vfio");
     said("userspace driver, VFIO group");
     said(", iommufd");

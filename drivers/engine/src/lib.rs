@@ -22,6 +22,7 @@ mod calls;
 mod condition;
 mod controllers;
 mod cookie;
+mod drive_events;
 pub mod format;
 pub mod inspect;
 #[cfg(target_os = "linux")]
@@ -328,6 +329,8 @@ pub enum CautionKind {
     Split,
     /// The kernel hands each I/O to a thread of its own.
     Workers,
+    /// The drive reported something by itself while it was driven.
+    DriveEvent,
 }
 
 impl EngineInfo {

@@ -3,11 +3,13 @@
 //! One generic engine, [`Userspace`], and one line of types a transport: what differs between them
 //! is how the function is opened and what the engine is called.
 
+use crate::drive_events::DriveEvents;
 use crate::waiting::{Awaited, Waiting};
 use crate::zoned;
 use crate::{
-    Condition, Engine, EngineError, EngineInfo, EngineOption, Geometry, IoStatus, OpenOptions,
-    Operation, OperationKind, Queue, QueueShape, Tag, Target, TransportOptions, Wait, WaitMode,
+    Caution, CautionKind, Condition, Engine, EngineError, EngineInfo, EngineOption, Geometry,
+    IoStatus, OpenOptions, Operation, OperationKind, Queue, QueueShape, Tag, Target,
+    TransportOptions, Wait, WaitMode,
 };
 use nvpoll_nvme::{
     Controller, DoorbellMode, Io, Namespace, NvmeError, Options, PairOptions, ProtectionMode,
@@ -177,6 +179,7 @@ fn failed(error: NvmeError) -> EngineError {
 /// The userspace driver on transport `F`.
 pub struct Userspace<F: Function> {
     controller: Arc<Controller<F>>,
+    events: DriveEvents,
     namespace: Namespace,
     writable: bool,
     wait: WaitMode,
@@ -237,7 +240,18 @@ impl<F: Openable> Engine for Userspace<F> {
         let doorbells = options.engine.doorbell.unwrap_or_default();
         let (sgl, unchecked) = (options.engine.sgl, options.unchecked);
         let OpenOptions { writable, writes, .. } = *options;
-        Ok(Self { controller, namespace, writable, wait, doorbells, sgl, unchecked, writes })
+        let events = DriveEvents::ask(&controller);
+        Ok(Self {
+            controller,
+            events,
+            namespace,
+            writable,
+            wait,
+            doorbells,
+            sgl,
+            unchecked,
+            writes,
+        })
     }
 
     fn geometry(&self, io_bytes: u32) -> Geometry {
@@ -304,7 +318,22 @@ impl<F: Openable> Engine for Userspace<F> {
         Condition::new(log, self.controller.identity(), page.as_deref())
     }
 
+    fn cautions(&self) -> Vec<Caution> {
+        self.events.look(&self.controller);
+        let location = self.controller.location();
+        let (events, deaf) = self.events.seen();
+        let told = events.into_iter().map(|event| {
+            format!(
+                "{location} reported while it was driven: {event}; `nvpoll identify` shows its logs"
+            )
+        });
+        let deaf = deaf.map(|why| format!("{location}: its events could not be heard: {why}"));
+        let caution = |text| Caution { kind: CautionKind::DriveEvent, text };
+        told.chain(deaf).map(caution).collect()
+    }
+
     fn check(&self) -> Result<(), EngineError> {
+        self.events.look(&self.controller);
         if !self.controller.function().is_wanted_back() {
             return Ok(());
         }
