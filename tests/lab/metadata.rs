@@ -15,6 +15,8 @@ const DRIVES: &[(&str, usize, usize)] = &[
     ("lba=512,ms=16,mset=1,mdts=3", 512, 16),
     ("lba=4096,ms=64,mset=1,pi=1,pil=1", 4096, 64),
     ("lba=512,ms=16,pi=1", 512, 16),
+    ("lba=4096,ms=16,pi=1,pif=2", 4096, 16),
+    ("lba=4096,ms=64,mset=1,pi=3,pil=1,pif=2", 4096, 64),
 ];
 const SIZE_BYTES: usize = 24 << 20;
 
