@@ -1,7 +1,7 @@
 //! What was asked to be measured: one workload, or a suite.
 
-use super::args::WorkloadArgs;
 use super::out::tell;
+use super::workload_args::WorkloadArgs;
 use crate::failure::Failure;
 use crate::preflight::{Subject, What};
 use crate::workload::{FileName, Suite, SuiteTiming, Workload};

@@ -14,6 +14,7 @@ mod progress;
 mod report;
 mod rerun;
 mod signals;
+mod workload_args;
 
 pub use args::{Cli, Command};
 

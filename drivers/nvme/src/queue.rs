@@ -24,14 +24,13 @@ use crate::controller::NotCreated;
 use crate::data::Pointers;
 use crate::layout::{Layout, commands_max, pieces_of};
 use crate::metadata::MetadataLane;
-use crate::protect::{BlockPlaces, HostProtection};
 use crate::shadow::ShadowPair;
 use crate::slots::Slots;
 use crate::{Controller, Namespace, NvmeError, ProtocolError};
 use nvpoll_mem::{CompletionRing, DmaBuf, Doorbell, SubmissionRing};
 use nvpoll_pci::{Function, Interrupt};
 use nvpoll_spec::{NvmOpcode, Status, reg};
-use protected::{IDLE_ENTRIES, Protected};
+use protected::{IDLE_ENTRIES, Protected, host_protection};
 use std::sync::Arc;
 use trim::Ranges;
 
@@ -537,34 +536,6 @@ impl Pieces {
         self.left = self.left.saturating_sub(1);
         (self.left == 0).then_some(self.status)
     }
-}
-
-/// What makes and checks protection information, where that is the host's work.
-fn host_protection(
-    namespace: &Namespace,
-    layout: &Layout,
-    buffers: &DmaBuf,
-    lane: Option<&MetadataLane>,
-    checks: bool,
-) -> Option<HostProtection> {
-    let metadata = namespace.metadata.filter(|metadata| metadata.by_host)?;
-    let (block_bytes, step) = (namespace.block_bytes as usize, layout.memory_bytes as usize);
-    let lane = lane.and_then(|lane| Some((lane.memory()?.clone(), lane.stride)));
-    let bytes = usize::from(metadata.bytes);
-    let (metadata_start, metadata_step) =
-        if lane.is_some() { (0, bytes) } else { (block_bytes, step) };
-    let (memory, metadata_stride) = lane.unwrap_or_else(|| (buffers.clone(), layout.stride));
-    let places = BlockPlaces {
-        data: buffers.clone(),
-        data_stride: layout.stride,
-        data_step: step,
-        block_bytes,
-        metadata: memory,
-        metadata_start,
-        metadata_stride,
-        metadata_step,
-    };
-    Some(HostProtection::new(metadata, checks, layout.tags, places))
 }
 
 /// NLB in CDW12 (§6.9): zero-based, and 16 bits are enough for any command.

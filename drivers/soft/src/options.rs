@@ -1,5 +1,9 @@
 //! What a soft controller is like, and the text that says it: `soft[:key=value,…]`.
 
+mod values;
+
+pub(crate) use values::{Binary, binary, number};
+
 use crate::metadata::BlockMetadata;
 use crate::zoned::ZonedOptions;
 use nvpoll_spec::GuardFormat;
@@ -7,6 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use values::{Count, Time, count, flag, mdts, page, split, time, timeout};
 
 /// Largest namespace, 1 PiB: more than any drive, and far from where a byte count overflows.
 const SIZE_BYTES_MAX: u64 = 1 << 50;
@@ -395,102 +400,6 @@ fn choose_backing(backing: Option<&str>, file: Option<String>) -> Result<Backing
     }
 }
 
-/// The items between commas; `\,` is a comma inside of one.
-fn split(text: &str) -> Vec<String> {
-    let mut items = Vec::new();
-    if text.is_empty() {
-        return items;
-    }
-    let mut item = String::new();
-    let mut rest = text.chars().peekable();
-    while let Some(char) = rest.next() {
-        match char {
-            '\\' if rest.peek() == Some(&',') => item.extend(rest.next()),
-            ',' => items.push(std::mem::take(&mut item)),
-            other => item.push(other),
-        }
-    }
-    items.push(item);
-    items
-}
-
-/// Decimal digits and nothing else: `parse` alone would take a sign.
-pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
-
-/// 0 or 1.
-fn flag(text: &str) -> Option<bool> {
-    number::<u8>(text).filter(|value| *value <= 1).map(|value| value == 1)
-}
-
-/// Digits, and the unit after them.
-fn with_unit(text: &str) -> Option<(u64, String)> {
-    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at_checked(end)?;
-    Some((number(digits)?, unit.to_ascii_lowercase()))
-}
-
-/// Bytes with a binary suffix, as fio writes them.
-pub(crate) fn binary(text: &str) -> Option<u64> {
-    let (value, unit) = with_unit(text)?;
-    let shift = match unit.as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return None,
-    };
-    value.checked_mul(1 << shift)
-}
-
-/// A count with a decimal suffix.
-fn count(text: &str) -> Option<u64> {
-    let (value, unit) = with_unit(text)?;
-    let factor = match unit.as_str() {
-        "" => 1,
-        "k" => 1_000,
-        "m" => 1_000_000,
-        _ => return None,
-    };
-    value.checked_mul(factor)
-}
-
-fn time(text: &str) -> Option<Duration> {
-    let (value, unit) = with_unit(text)?;
-    let unit_ns: u64 = match unit.as_str() {
-        "" if value == 0 => 1,
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    value.checked_mul(unit_ns).map(Duration::from_nanos)
-}
-
-fn timeout(text: &str) -> Option<u8> {
-    let ms = time(text)?.as_millis();
-    ms.is_multiple_of(500).then(|| u8::try_from(ms / 500).ok()).flatten()
-}
-
-fn mdts(text: &str) -> Option<u8> {
-    match number::<u64>(text) {
-        Some(log2) if log2 <= MDTS_LOG2_MAX.into() => u8::try_from(log2).ok(),
-        _ => {
-            let bytes = binary(text).filter(|bytes| bytes.is_power_of_two() && *bytes >= 8192)?;
-            u8::try_from(bytes.trailing_zeros() - 12).ok().filter(|log2| *log2 <= MDTS_LOG2_MAX)
-        }
-    }
-}
-
-/// A memory page in bytes, as CAP has it.
-fn page(text: &str) -> Option<u8> {
-    let bytes = binary(text).filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096)?;
-    u8::try_from(bytes.trailing_zeros() - 12).ok().filter(|log2| *log2 <= PAGE_LOG2_MAX)
-}
-
 impl fmt::Display for SoftOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
@@ -563,48 +472,6 @@ impl fmt::Display for SoftOptions {
                 write!(f, ",file={}", path.display().to_string().replace(',', "\\,"))
             }
             Backing::Ram | Backing::Null => Ok(()),
-        }
-    }
-}
-
-/// Bytes with the largest binary suffix that divides them.
-pub(crate) struct Binary(pub(crate) u64);
-
-impl fmt::Display for Binary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (shift, suffix) in [(40, "T"), (30, "G"), (20, "M"), (10, "k")] {
-            if self.0 != 0 && self.0.trailing_zeros() >= shift {
-                return write!(f, "{}{suffix}", self.0 >> shift);
-            }
-        }
-        self.0.fmt(f)
-    }
-}
-
-/// A count with the largest decimal suffix that divides it.
-struct Count(u64);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("0"),
-            n if n.is_multiple_of(1_000_000) => write!(f, "{}m", n / 1_000_000),
-            n if n.is_multiple_of(1_000) => write!(f, "{}k", n / 1_000),
-            n => n.fmt(f),
-        }
-    }
-}
-
-/// A time in the largest unit that keeps it whole.
-struct Time(Duration);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_nanos() {
-            ns if ns.is_multiple_of(1_000_000_000) => write!(f, "{}s", ns / 1_000_000_000),
-            ns if ns.is_multiple_of(1_000_000) => write!(f, "{}ms", ns / 1_000_000),
-            ns if ns.is_multiple_of(1_000) => write!(f, "{}us", ns / 1_000),
-            ns => write!(f, "{ns}ns"),
         }
     }
 }

@@ -4,9 +4,11 @@
 
 use super::each::{end_command, ring_head};
 use super::{DoorbellMode, QueuePair};
-use crate::ProtocolError;
-use crate::protect::HostProtection;
-use nvpoll_mem::CompletionRing;
+use crate::layout::Layout;
+use crate::metadata::MetadataLane;
+use crate::protect::{BlockPlaces, HostProtection};
+use crate::{Namespace, ProtocolError};
+use nvpoll_mem::{CompletionRing, DmaBuf};
 use nvpoll_pci::Function;
 use nvpoll_spec::Status;
 
@@ -18,6 +20,34 @@ pub(super) struct Protected {
     pub protection: HostProtection,
     /// The completion queue that the device fills.
     pub completions: CompletionRing,
+}
+
+/// What makes and checks protection information, where that is the host's work.
+pub(super) fn host_protection(
+    namespace: &Namespace,
+    layout: &Layout,
+    buffers: &DmaBuf,
+    lane: Option<&MetadataLane>,
+    checks: bool,
+) -> Option<HostProtection> {
+    let metadata = namespace.metadata.filter(|metadata| metadata.by_host)?;
+    let (block_bytes, step) = (namespace.block_bytes as usize, layout.memory_bytes as usize);
+    let lane = lane.and_then(|lane| Some((lane.memory()?.clone(), lane.stride)));
+    let bytes = usize::from(metadata.bytes);
+    let (metadata_start, metadata_step) =
+        if lane.is_some() { (0, bytes) } else { (block_bytes, step) };
+    let (memory, metadata_stride) = lane.unwrap_or_else(|| (buffers.clone(), layout.stride));
+    let places = BlockPlaces {
+        data: buffers.clone(),
+        data_stride: layout.stride,
+        data_step: step,
+        block_bytes,
+        metadata: memory,
+        metadata_start,
+        metadata_stride,
+        metadata_step,
+    };
+    Some(HostProtection::new(metadata, checks, layout.tags, places))
 }
 
 impl<F: Function> QueuePair<F> {
