@@ -133,7 +133,9 @@ fn a_namespace_is_formatted_with_leave_and_comes_back() {
          s=0; nvpoll format $n --block-size 8k --destroy-data D0 || s=$?; echo \"no blocks $s $(lba)\"
          mke2fs -q $(drive D1 node); mkdir -p /mnt; mount $(drive D1 node) /mnt
          s=0; nvpoll format $(drive D1 node) --block-size 4k --destroy-data D1 || s=$?; echo \"mounted $s\"; umount /mnt
-         nvpoll format $n --block-size 4k --destroy-data D0; echo \"now $(lba) $(drive D0 driver)\"
+         host speed D0 bps=16M; nvpoll format $n --block-size 4k --destroy-data D0 >/tmp/f 2>&1 & p=$!
+         for i in $(seq 300); do grep -q formatting /tmp/f && break; sleep 0.1; done; kill -INT $p; kill -TERM $p; s=0; wait $p || s=$?
+         cat /tmp/f; echo \"signalled $s\"; host speed D0 unlimited; echo \"now $(lba) $(drive D0 driver)\"
          nvpoll run $(drive D0 node) --engine psync --rw write --bs 4k --number-ios 16 --verify --destroy-data D0 > /dev/null
          nvpoll bind $a; nvpoll format $a --block-size 4k --pi 1 --ses user-data --destroy-data D0
          nvpoll run $a --rw write --bs 4k --number-ios 64 --verify --destroy-data D0 > /dev/null
@@ -154,12 +156,14 @@ fn a_namespace_is_formatted_with_leave_and_comes_back() {
     said("no blocks 2 512");
     said("has no such LBA format; it has 0: 2^9+0 bytes");
     said("mounted 3");
+    said("a drive that is being formatted is waited for, then given back");
+    said("signalled 0");
     said("16384 blocks of 4096 bytes (64m)");
     said("now 4096 nvme");
     said("type 1");
     said("again 512 nvme");
     said("erased");
     println!(
-        "checked: 512 to 4096 to 4096 with protection information to 512, six refusals, both drivers before"
+        "checked: 512 to 4096 (with two signals) to 4096 with protection information to 512, six refusals, both drivers before"
     );
 }
