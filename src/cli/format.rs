@@ -6,8 +6,8 @@ use super::out::{say, tell};
 use crate::failure::Failure;
 use crate::preflight::{self, Host, Subject, What};
 use crate::workload::units::format_size;
-use nvpoll_engine::format::{FormatChoice, Formatted, Formatting};
-use nvpoll_engine::{OpenOptions, Target};
+use nvpoll_engine::format::{FormatChoice, Formatted};
+use nvpoll_engine::{FormatWish, OpenOptions, Target};
 
 /// Metadata of a format with protection information, where nothing else was asked for: that alone.
 const PROTECTION_BYTES: u16 = 8;
@@ -36,19 +36,15 @@ pub fn format(args: &FormatArgs) -> Done {
     Ok(0)
 }
 
-fn wish(args: &FormatArgs) -> Formatting {
+/// Which format is meant.
+fn choice(args: &FormatArgs) -> FormatChoice {
     let with_protection = if args.pi == 0 { 0 } else { PROTECTION_BYTES };
-    let blocks = |bytes| {
-        let metadata_bytes = args.ms.unwrap_or(with_protection);
-        FormatChoice::Blocks { bytes, metadata_bytes }
-    };
-    let same = args.lbaf.map_or(FormatChoice::Same, FormatChoice::Index);
-    Formatting {
-        format: args.block_size.map_or(same, blocks),
-        metadata_interleaved: args.extended,
-        protection: args.pi,
-        protection_first: args.pil,
-        secure_erase: args.ses,
+    match (args.block_size, args.lbaf) {
+        (Some(bytes), _) => {
+            FormatChoice::Blocks { bytes, metadata_bytes: args.ms.unwrap_or(with_protection) }
+        }
+        (None, Some(index)) => FormatChoice::Index(index),
+        (None, None) => FormatChoice::Same,
     }
 }
 
@@ -59,7 +55,14 @@ fn send(args: &FormatArgs, target: &Target, namespace: u32) -> Result<Formatted,
         quirks: args.transport.quirks,
         ..OpenOptions::default()
     };
-    Ok(nvpoll_engine::format::format(target, &options, &wish(args))?)
+    let wish = FormatWish {
+        metadata_interleaved: args.extended,
+        protection: args.pi,
+        protection_first: args.pil,
+        secure_erase: args.ses,
+        ..FormatWish::default()
+    };
+    Ok(nvpoll_engine::format::format(target, &options, choice(args), wish)?)
 }
 
 /// A drive: asked for leave, taken from the kernel where that has it, and given back.

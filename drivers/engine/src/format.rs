@@ -1,26 +1,11 @@
 //! Formatting a namespace through the userspace driver.
 
 use crate::controllers::{ControllerVisitor, with_controller};
-use crate::{EngineError, FormatWish, OpenOptions, SecureErase, Target};
+use crate::{EngineError, FormatWish, OpenOptions, Target};
 use nvpoll_nvme::{Controller, NvmeError};
 use nvpoll_pci::Function;
 use nvpoll_spec::NamespaceIdentity;
 use std::sync::Arc;
-
-/// What a user asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Formatting {
-    /// The format: by its blocks, or by its index.
-    pub format: FormatChoice,
-    /// Metadata stands behind each block's data in one buffer, instead of in memory of its own.
-    pub metadata_interleaved: bool,
-    /// Type of protection information; 0 is none.
-    pub protection: u8,
-    /// It is the metadata's first bytes, not its last.
-    pub protection_first: bool,
-    /// What is done with the data that was there.
-    pub secure_erase: SecureErase,
-}
 
 /// Which LBA format is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +65,7 @@ pub struct Formatted {
 }
 
 /// Formats namespace `options.namespace` of the controller that `target` names. **All that is on it is
-/// lost.** Leave was asked before.
+/// lost.** Leave was asked before. `choice` says which format `wish` is for.
 ///
 /// # Errors
 /// [`EngineError::Usage`] where the controller or namespace does not offer it, or it would reach other
@@ -88,17 +73,19 @@ pub struct Formatted {
 pub fn format(
     target: &Target,
     options: &OpenOptions,
-    wish: &Formatting,
+    choice: FormatChoice,
+    wish: FormatWish,
 ) -> Result<Formatted, EngineError> {
-    with_controller(target, options, Doing { nsid: options.namespace, wish })
+    with_controller(target, options, Doing { nsid: options.namespace, choice, wish })
 }
 
-struct Doing<'a> {
+struct Doing {
     nsid: u32,
-    wish: &'a Formatting,
+    choice: FormatChoice,
+    wish: FormatWish,
 }
 
-impl ControllerVisitor for Doing<'_> {
+impl ControllerVisitor for Doing {
     type Output = Formatted;
 
     fn visit<F: Function>(self, controller: &Arc<Controller<F>>) -> Result<Formatted, EngineError> {
@@ -106,19 +93,12 @@ impl ControllerVisitor for Doing<'_> {
             NvmeError::Limit { .. } => EngineError::Usage(error.to_string()),
             other => EngineError::Failed(other.to_string()),
         };
-        let Self { nsid, wish } = self;
+        let Self { nsid, choice, wish } = self;
         let page = controller.namespace_page(nsid).map_err(failed)?;
-        let format = wish.format.index(&page).map_err(|why| {
+        let format = choice.index(&page).map_err(|why| {
             EngineError::Usage(format!("{}: namespace {nsid} {why}", controller.location()))
         })?;
-        let wish = FormatWish {
-            format,
-            metadata_interleaved: wish.metadata_interleaved,
-            protection: wish.protection,
-            protection_first: wish.protection_first,
-            secure_erase: wish.secure_erase,
-        };
-        let namespace = controller.format(nsid, &wish).map_err(failed)?;
+        let namespace = controller.format(nsid, &FormatWish { format, ..wish }).map_err(failed)?;
         let (block_bytes, blocks) = (namespace.block_bytes, namespace.blocks);
         Ok(Formatted { format, block_bytes, blocks })
     }
@@ -132,27 +112,34 @@ mod tests {
         Target::Soft(text.parse().unwrap())
     }
 
-    fn done(text: &str, wish: Formatting) -> Result<Formatted, String> {
+    fn done(text: &str, choice: FormatChoice) -> Result<Formatted, String> {
         let options = OpenOptions::default();
-        format(&soft(text), &options, &wish).map_err(|error| error.to_string())
+        format(&soft(text), &options, choice, FormatWish::default())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_format_is_found_by_its_blocks() {
-        let blocks = |bytes, metadata_bytes| Formatting {
-            format: FormatChoice::Blocks { bytes, metadata_bytes },
-            ..Formatting::default()
-        };
+        let blocks = |bytes, metadata_bytes| FormatChoice::Blocks { bytes, metadata_bytes };
         let formatted = Formatted { format: 0, block_bytes: 4096, blocks: 256 };
         assert_eq!(done("size=1M,lba=4096", blocks(4096, 0)), Ok(formatted));
-        assert_eq!(done("size=1M,lba=4096", Formatting::default()), Ok(formatted));
+        assert_eq!(done("size=1M,lba=4096", FormatChoice::Same), Ok(formatted));
         let error = done("size=1M,lba=4096", blocks(512, 0)).unwrap_err();
         assert!(error.contains("it has 0: 2^12+0 bytes"), "{error}");
-        let index = FormatChoice::Index(3);
-        let error = done("size=1M", Formatting { format: index, ..Formatting::default() });
+        let error = done("size=1M", FormatChoice::Index(3));
         assert!(error.unwrap_err().contains("there is no LBA format 3"));
         let other = OpenOptions { namespace: 7, ..OpenOptions::default() };
-        assert!(format(&soft("size=1M"), &other, &Formatting::default()).is_err());
-        assert!(format(&Target::Null, &OpenOptions::default(), &Formatting::default()).is_err());
+        assert!(
+            format(&soft("size=1M"), &other, FormatChoice::Same, FormatWish::default()).is_err()
+        );
+        assert!(
+            format(
+                &Target::Null,
+                &OpenOptions::default(),
+                FormatChoice::Same,
+                FormatWish::default()
+            )
+            .is_err()
+        );
     }
 }

@@ -77,7 +77,7 @@ impl Namespace {
             return Err(NvmeError::Unsupported {
                 location: location.to_owned(),
                 reason: format!(
-                    "namespace {} has no protection information that the host could make (DPS is 0); leave out pi=host, or format it with some (nvme format --pi erases the drive)",
+                    "namespace {} has no protection information that the host could make (DPS is 0); leave out pi=host, or format it with some (nvpoll format --pi erases the drive)",
                     self.nsid
                 ),
             });

@@ -167,7 +167,7 @@ impl IoUringCmd {
         if let Some(metadata) = namespace.metadata {
             return Err(EngineError::Usage(format!(
                 "{shown}: namespace {nsid} is formatted with {} bytes of metadata a block, which this \
-                 engine does not transfer; use another LBA format (`nvme format`), or the userspace \
+                 engine does not transfer; use another LBA format (`nvpoll format`), or the userspace \
                  driver (engine vfio)",
                 metadata.bytes
             )));
